@@ -1,0 +1,183 @@
+"""Methods find themselves: a decorator on a function, a walk over a folder, and the function's own signature."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+
+from patchlight.core.errors import SettingError, nearest
+from patchlight.core.layout import Layout
+
+Objective = Literal["logit", "probability", "skip"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Passes per picture: what a method claims and a counting model checks."""
+
+    forwards: float
+    backwards: float
+
+    def __str__(self) -> str:
+        return f"{self.forwards:g} forward, {self.backwards:g} backward"
+
+
+@dataclass(frozen=True)
+class Taps:
+    """What a trace method wants to be handed, block by block from the last to the first.
+
+    `objective` is the scalar whose gradient is taken (None: no backward pass); `gradients` names the tensors whose
+    gradients are wanted (attention, entering, normed, final), in the blocks from `first` to `last` (None: the very last).
+    """
+
+    objective: Objective | None = None
+    gradients: frozenset[str] = frozenset()
+    first: int = 0
+    last: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One keyword-only parameter of a method."""
+
+    name: str
+    default: Any
+    type: Any
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(c for t in alternatives(self.type) if typing.get_origin(t) is Literal for c in typing.get_args(t))
+
+    @property
+    def described(self) -> str:
+        names = [" | ".join(map(repr, typing.get_args(t))) if typing.get_origin(t) is Literal else NAMES.get(t, str(t))
+                 for t in alternatives(self.type)]  # fmt: skip
+        return " | ".join(names)
+
+    def check(self, value: Any, *, method: str) -> Any:
+        """The value, an int made a float where a float is expected, or a SettingError."""
+        for kind in alternatives(self.type):
+            if typing.get_origin(kind) is Literal and isinstance(value, str) and value in typing.get_args(kind):
+                return value
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                return float(value)
+            if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
+                return tuple(value)
+            if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+                return value
+        hint = nearest(value, self.choices) if isinstance(value, str) and self.choices else ""
+        raise SettingError(f"{method}: {self.name} takes {self.described}, but {value!r} came.{hint} See `patchlight methods {method}`.")
+
+
+NAMES: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", type(None): "None", torch.Tensor: "tensor"}
+
+
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, type(int | str)) else (kind,)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of explanation: the function and everything that it claims about itself."""
+
+    name: str
+    function: Callable[..., Any]
+    family: str
+    summary: str
+    description: str
+    paper: str
+    equation: str
+    needs: tuple[str, ...]
+    cost: Callable[[Mapping[str, Any]], Cost]
+    taps: Callable[[Mapping[str, Any], Layout], Taps] | None
+    returns: Literal["tokens", "pixels"]
+    class_blind: bool
+    stochastic: bool
+    version: int
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    @property
+    def traced(self) -> bool:
+        return self.taps is not None
+
+    def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings: the given ones checked, the others at their defaults."""
+        for name in given:
+            if name not in self.settings:
+                raise SettingError(f"{self.name} has no setting {name!r}.{nearest(name, self.settings)}")
+        return {n: s.check(given[n], method=self.name) if n in given else s.default for n, s in self.settings.items()}
+
+
+REGISTRY: dict[str, Method] = {}
+
+
+def method(
+    *,
+    paper: str,
+    equation: str,
+    needs: tuple[str, ...] = (),
+    cost: Cost | Callable[[Mapping[str, Any]], Cost],
+    taps: Taps | Callable[[Mapping[str, Any], Layout], Taps] | None = None,
+    returns: Literal["tokens", "pixels"] = "tokens",
+    class_blind: bool = False,
+    stochastic: bool = False,
+    version: int = 1,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function under its own name; its folder is its family, its keyword-only parameters are its settings."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        text = inspect.cleandoc(function.__doc__ or "")
+        REGISTRY[function.__name__] = Method(
+            name=function.__name__,
+            function=function,
+            family=function.__module__.split(".")[-2],
+            summary=" ".join(text.split("\n\n")[0].split()),
+            description=text,
+            paper=paper,
+            equation=equation,
+            needs=needs,
+            cost=cost if callable(cost) else lambda _: cost,
+            taps=taps if callable(taps) or taps is None else lambda _, __: taps,
+            returns=returns,
+            class_blind=class_blind,
+            stochastic=stochastic,
+            version=version,
+            settings=settings_of(function),
+        )
+        return function
+
+    return register
+
+
+def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
+    kinds = typing.get_type_hints(function)
+    found = inspect.signature(function).parameters.values()
+    keyword = [p for p in found if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    return MappingProxyType({p.name: Setting(p.name, p.default, kinds[p.name]) for p in keyword})
+
+
+@cache
+def discover() -> Mapping[str, Method]:
+    """Import every file of `patchlight.methods` (those starting with `_` are helpers) and return the registry by name."""
+    package = importlib.import_module("patchlight.methods")
+    for module in pkgutil.walk_packages(package.__path__, "patchlight.methods."):
+        if not module.name.rsplit(".", 1)[-1].startswith("_"):
+            importlib.import_module(module.name)
+    return MappingProxyType(dict(sorted(REGISTRY.items())))
+
+
+def get(name: str) -> Method:
+    """The method of that name, or an error with the nearest one."""
+    known = discover()
+    if name not in known:
+        raise SettingError(f"There is no method {name!r}.{nearest(str(name), known)}")
+    return known[name]

@@ -1,0 +1,1 @@
+"""What any method must beat."""

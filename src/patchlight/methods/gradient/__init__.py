@@ -1,0 +1,1 @@
+"""Methods that join attention, tokens or pixels with gradients."""

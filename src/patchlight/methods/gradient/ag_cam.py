@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from typing import Literal
+
+from patchlight.core.registry import Cost, Taps, method
+from patchlight.methods._chain import Readout, is_skipped, read, start_row
+from patchlight.tracing.trace import Steps, Trace
+
+
+@method(
+    paper="Leem & Seo 2024, Attention Guided CAM",
+    equation="M = Σ_l Σ_h [∇A_l[cls, :]]^+ ⊙ sigmoid(S_l[cls, :])",
+    needs=("chain",),
+    cost=Cost(1, 1),
+    taps=lambda settings, _: Taps("skip" if settings["gradient"] == "skip" else "logit", frozenset({"attention"})),
+)
+def ag_cam(
+    trace: Trace,
+    *,
+    gradient: Literal["skip", "full"] = "skip",
+    head_fusion: Literal["sum", "mean", "max"] = "sum",
+    readout: Readout = None,
+) -> Steps:
+    """The class token's scores before softmax, squashed by a sigmoid, weighted by positive gradients, summed over blocks.
+
+    In the authors' model the input of every attention is detached, so a gradient reaches a block only through skips and MLPs:
+    `gradient="skip"` does that without touching the model, `"full"` takes the plain gradient. Where the head pools, the rows
+    that feed it are averaged.
+    """
+    total = None
+    while (seen := (yield)) is not None:
+        if is_skipped(seen.block, readout) or (seen.block.kind in ("class", "pool") and readout is None):
+            continue
+        product = seen.gradient().clamp_min(0) * seen.scores.sigmoid()  # (b, h, q, k)
+        row = start_row(trace.layout, readout if readout is not None else trunk_readout(trace), product)
+        rows = FUSE[head_fusion](read(row, product))
+        total = rows if total is None else total + rows
+        trace.keep("block map", seen.index, lambda: rows)  # noqa: B023  called at once
+    assert total is not None  # noqa: S101
+    return total
+
+
+def trunk_readout(trace: Trace) -> Readout:
+    return "mean" if trace.layout.pool == "attention" else None
+
+
+FUSE = {"sum": lambda r: r.sum(1), "mean": lambda r: r.mean(1), "max": lambda r: r.amax(1)}

@@ -1,0 +1,1 @@
+"""From a name, a file or a module to a `Subject`: a model with its preprocessing, label names and layout."""

@@ -1,0 +1,1 @@
+"""Showing maps: colours, overlays on the photo, contact sheets; this is where raw scores are normalised."""

@@ -1,0 +1,49 @@
+"""A model is lent for tracing and given back exactly as it was, after success and after an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def as_found(model: nn.Module) -> Iterator[None]:
+    """Dropout off, parameters frozen, no checkpointing, compiled parts run eagerly; all of it undone at the end."""
+    with ExitStack() as undo:
+        # a caller's inference mode would forbid gradients; autograd state is restored on the way out
+        undo.enter_context(torch.inference_mode(mode=False))
+        for module in model.modules():
+            if module.training:
+                swap(undo, module, "training", False)
+            if getattr(module, "grad_checkpointing", False):
+                swap(undo, module, "grad_checkpointing", False)
+            for store in (module._parameters, module._buffers):
+                thaw(undo, store)
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.requires_grad_(False)
+                undo.callback(parameter.requires_grad_, True)
+        if any(is_compiled(m) for m in model.modules()):
+            undo.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+def swap(undo: ExitStack, module: nn.Module, name: str, value: Any) -> None:
+    undo.callback(setattr, module, name, getattr(module, name))
+    setattr(module, name, value)
+
+
+def thaw(undo: ExitStack, store: dict[str, Any]) -> None:
+    """Tensors made under inference mode cannot be saved for a backward pass: copies stand in for them."""
+    for name, tensor in store.items():
+        if tensor is not None and tensor.is_inference():
+            undo.callback(store.__setitem__, name, tensor)
+            store[name] = tensor.clone()
+
+
+def is_compiled(module: nn.Module) -> bool:
+    return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")

@@ -1,0 +1,119 @@
+"""Attention spelt out: what the fused kernels compute, with the map in the open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from patchlight.core.errors import TraceError
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(scores, map, value) -> the map to use in its place."""
+
+
+def scaled_dot_product(
+    attend: Attend,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,  # noqa: ARG001  the model is in eval mode: no dropout
+    is_causal: bool = False,  # noqa: FBT001, FBT002  the signature of torch
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> Tensor:
+    """softmax(q kᵀ scale + mask) v with q, k, v of shape (..., h, n, d)."""
+    if enable_gqa:
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = (query * scale) @ key.transpose(-2, -1)
+    if is_causal:
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        scores = scores.masked_fill(~allowed, float("-inf"))
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+    weights = attend(scores, scores.softmax(-1), value)
+    return weights.to(value.dtype) @ value
+
+
+def multi_head(
+    attend: Attend,
+    linear: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,  # noqa: FBT001
+    dropout_p: float,  # noqa: ARG001
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,  # noqa: FBT001, FBT002
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,  # noqa: FBT001, FBT002
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    average_attn_weights: bool = True,  # noqa: FBT001, FBT002
+    is_causal: bool = False,  # noqa: ARG001, FBT001, FBT002  a hint that comes with attn_mask
+    **other: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """`F.multi_head_attention_forward` on (n, b, d) inputs: that function cannot be entered under a function mode."""
+    rare = {"bias_k": bias_k, "bias_v": bias_v, "static_k": other.get("static_k"), "static_v": other.get("static_v")}
+    if add_zero_attn or any(v is not None for v in rare.values()):
+        raise TraceError(
+            "nn.MultiheadAttention with bias_k, bias_v, add_zero_attn or static keys cannot be traced: "
+            "expected plain keys and values. Build the model without these options, or use a method of the pixel family."
+        )
+    unbatched = query.dim() == 2
+    if unbatched:
+        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+    if use_separate_proj_weight:
+        weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    else:
+        assert in_proj_weight is not None  # noqa: S101  torch's own invariant
+        weights = in_proj_weight.chunk(3)
+    biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
+    projected = (F.linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True))  # pyright: ignore
+    q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in projected)  # (n, b, d) -> (b, h, n, d)
+    seen: list[Tensor] = []
+
+    def keep(scores: Tensor, weights: Tensor, value: Tensor) -> Tensor:
+        seen.append(attend(scores, weights, value))
+        return seen[-1]
+
+    context = scaled_dot_product(keep, q, k, v, attn_mask=joint_mask(attn_mask, key_padding_mask, q))
+    merged = context.permute(2, 0, 1, 3).flatten(2)  # (n, b, embed_dim)
+    out = linear(merged, out_proj_weight, out_proj_bias)
+    maps = (seen[-1].mean(1) if average_attn_weights else seen[-1]) if need_weights else None
+    return (out.squeeze(1), maps) if unbatched else (out, maps)
+
+
+def joint_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:
+    """One additive mask (b | 1, h | 1, n, n) from an attention mask and a key padding mask."""
+    batch, heads = query.shape[:2]
+    mask = additive(attn_mask, query)
+    if mask is not None:
+        mask = mask.unflatten(0, (batch, heads)) if mask.dim() == 3 else mask[None, None]
+    if padding is not None:
+        hidden = additive(padding, query)
+        assert hidden is not None  # noqa: S101
+        mask = hidden[:, None, None] if mask is None else mask + hidden[:, None, None]
+    return mask
+
+
+def additive(mask: Tensor | None, like: Tensor) -> Tensor | None:
+    """True means hidden here, as in nn.MultiheadAttention."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))

@@ -1,0 +1,45 @@
+"""Small models, and the material that lies beside the project."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 32, "patch_size": 8}
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tiny() -> dict:
+    """Arguments of a tiny ViT of timm: 4 x 4 patches."""
+    return dict(TINY)
+
+
+@pytest.fixture
+def vit() -> nn.Module:
+    torch.manual_seed(0)
+    return timm.create_model("vit_tiny_patch16_224", num_classes=5, **TINY).eval()
+
+
+@pytest.fixture
+def shared() -> Path:
+    folder = Path(os.environ.get("PATCHLIGHT_SHARED", ROOT.parent / "shared"))
+    if not (folder / "weights").is_dir():
+        pytest.skip(f"needs the shared material (PATCHLIGHT_SHARED or {folder.name} beside the repository)")
+    return folder
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host answers, and the hub's cache is empty."""
+    for module in ("timm", "torchvision"):
+        monkeypatch.setattr(f"patchlight.models.{module}.answers", lambda _: False)
+    for module in ("timm", "hf"):
+        monkeypatch.setattr(f"patchlight.models.{module}.hub_answers", lambda: False)
+    monkeypatch.setattr("patchlight.models.timm.hub_folder", lambda _: None)
+    monkeypatch.setattr("patchlight.models.torchvision.torch_cached", lambda _: False)

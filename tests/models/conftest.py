@@ -1,17 +1,15 @@
-"""Small models, and the material that lies beside the project."""
+"""Small models, and a world without a network."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 import timm
 import torch
 from torch import nn
 
-TINY = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 32, "patch_size": 8}
-ROOT = Path(__file__).parents[2]
+TINY: dict[str, Any] = {"embed_dim": 32, "depth": 2, "num_heads": 2, "img_size": 32, "patch_size": 8}
 
 
 @pytest.fixture
@@ -24,14 +22,6 @@ def tiny() -> dict:
 def vit() -> nn.Module:
     torch.manual_seed(0)
     return timm.create_model("vit_tiny_patch16_224", num_classes=5, **TINY).eval()
-
-
-@pytest.fixture
-def shared() -> Path:
-    folder = Path(os.environ.get("PATCHLIGHT_SHARED", ROOT.parent / "shared"))
-    if not (folder / "weights").is_dir():
-        pytest.skip(f"needs the shared material (PATCHLIGHT_SHARED or {folder.name} beside the repository)")
-    return folder
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def load(
     would be found. `device` moves the model ("auto": cuda, mps or cpu). Further arguments go to the constructor of a named model
     (`img_size=(224, 448)` for timm, `image_size=` for torchvision, any entry of the configuration for hf).
     """
-    check(layout, preprocess, labels)
+    check(weights, layout, preprocess, labels)
     options = {"weights": weights, "layout": layout, "preprocess": preprocess, "labels": labels, **arguments}
     given = [name for name, value in options.items() if value is not None]
     if isinstance(what, Subject):
@@ -61,8 +61,13 @@ def load(
     return subject
 
 
-def check(layout: Any, preprocess: Any, labels: Any) -> None:
+def check(weights: Any, layout: Any, preprocess: Any, labels: Any) -> None:
     """That what replaces the found is of the right kind."""
+    if weights is not None and not isinstance(weights, str | Path):
+        raise ModelError(
+            f"weights= takes a file, 'random' or None, but a {type(weights).__name__} came. Give a path; tensors that are "
+            "already in memory go into a module by its load_state_dict, and the module goes into load."
+        )
     if layout is not None and not isinstance(layout, Layout):
         raise ModelError(f"layout= takes a patchlight Layout, but a {type(layout).__name__} came. Give Layout(grid=(h, w), ...).")
     if preprocess is not None and not isinstance(preprocess, Preprocess):

@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from patchlight.core.errors import ModelError
+from patchlight.core.pictures import near_files
 from patchlight.core.preprocess import Preprocess, from_timm
 from patchlight.models.hub import answers, hub_answers, hub_folder, torch_cached
 from patchlight.models.names import cannot_make, close_names, no_weights
@@ -42,9 +43,14 @@ def load(name: str, *, weights: str | Path | None, preprocess: Preprocess | None
 
 def at_hand(name: str) -> str:
     """The name itself, or the cached folder of a hub model where the hub does not answer."""
+    source, _, where = name.partition(":")
+    if source == "local-dir" and not (Path(where) / "config.json").is_file():
+        raise ModelError(
+            f"There is no config.json in the folder {where} of timm:{name}.{near_files(Path(where))} timm writes one there."
+        )
     if not name.startswith(HUB) or hub_answers():
         return name
-    folder = hub_folder(name.partition(":")[2])
+    folder = hub_folder(where)
     if folder is None:
         raise no_weights(
             f"timm:{name}", "the Hugging Face hub does not answer, and the local cache does not have it", folder=True

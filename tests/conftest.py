@@ -1,0 +1,21 @@
+"""Shared by all tests: helpers beside this file, and the material that lies beside the repository."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # so that tests can import tiny and open_vit in pytest's importlib mode
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Weights and golden numbers, which are read where they lie and never copied into the repository."""
+    folder = Path(os.environ.get("PATCHLIGHT_SHARED", HERE.parent.parent / "shared"))
+    if not (folder / "golden").is_dir():
+        pytest.skip("needs the shared material: set PATCHLIGHT_SHARED, or put it as `shared` beside the repository")
+    return folder

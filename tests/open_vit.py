@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import tiny
 
 
 @dataclass
@@ -69,8 +72,6 @@ def open_block(block: nn.Module, x: Tensor, seen: Opened, *, detached: bool) -> 
     scores = q @ k.transpose(1, 2) / size**0.5
     maps = torch.exp(scores - scores.amax(-1, keepdim=True))
     maps = maps / maps.sum(-1, keepdim=True)
-    if detached:
-        maps.requires_grad_() if not maps.requires_grad else None
     gamma = getattr(block.ls1, "gamma", torch.ones(width, dtype=x.dtype))
     slices = [attention.proj.weight[:, h * size : (h + 1) * size].T for h in range(heads)]  # W_h (e, d)
     updates = torch.stack([v[h] @ slices[h] * gamma for h in range(heads)])  # (h, n, d)
@@ -91,11 +92,52 @@ def pixel_gradient(model: Callable[[Tensor], Tensor], image: Tensor, target: int
     return torch.autograd.grad(model(leaf)[0, target], leaf)[0][0]
 
 
-def readout(seen: Opened, model: nn.Module) -> Tensor:
-    """(n,) the tokens that feed the head."""
-    row = torch.zeros(len(seen.entering[0]), dtype=torch.float64)
-    if model.global_pool == "token":
-        row[0] = 1
-    else:
-        row[seen.prefix :] = 1 / (len(row) - seen.prefix)
-    return row
+@dataclass
+class Case:
+    """One picture and one target on one network, for a reference that is written from the equations."""
+
+    model: nn.Module
+    image: Tensor
+    target: int
+    readout: object = None
+
+    def open(self, image: Tensor | None = None, *, detached: bool = False) -> Opened:
+        return open_vit(self.model, self.image if image is None else image, detached=detached)
+
+    @property
+    def row(self) -> Tensor:
+        """(n,) the tokens that are read behind the last block: those that feed the head, or those asked for."""
+        prefix, count, columns = self.model.num_prefix_tokens, self.model.pos_embed.shape[1], self.image.shape[-1] // 8
+        readout = self.readout
+        if readout is None:
+            readout = 0 if self.model.global_pool == "token" else "mean"
+        row = torch.zeros(count, dtype=torch.float64)
+        if readout == "mean":
+            row[prefix:] = 1 / (count - prefix)
+        elif isinstance(readout, tuple):
+            row[prefix + readout[0] * columns + readout[1]] = 1
+        else:
+            row[0 if readout == "class" else readout] = 1
+        return row
+
+
+Reference = Callable[..., Tensor]
+
+
+def agree(reference: Reference, method: str, network: str, /, *, tolerance: float = 1e-10, **settings: Any) -> None:
+    """patchlight equals the reference (n tokens, or a grid) for two pictures and two targets.
+
+    1e-10 of the maximum: both are float64 and differ in the order of some thousand sums.
+    """
+    images, model = tiny.pictures(network, 2), tiny.subject(network).model
+    for target in (1, 5):
+        found = tiny.explain(network, method, images, target, **settings).scores
+        rest = {k: v for k, v in settings.items() if k != "readout"}
+        for image, scores in zip(images, found, strict=True):
+            expected = reference(Case(model, image, target, settings.get("readout")), **rest).detach()
+            flat = expected.reshape(-1)[-scores.numel() :]  # prefix tokens stand in front
+            tiny.close(scores.reshape(-1), flat, tolerance)
+
+
+PLAIN = ("vit", "vit_non_square", "vit_mean", "vit_no_prefix", "vit_layer_scale", "vit_registers")
+READOUTS = (None, "mean", "class", 2, (1, 2))

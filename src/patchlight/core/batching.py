@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -33,6 +34,7 @@ def in_batches(count: int, size: int, work: Callable[[int, int], T], *, note: Ca
             start = stop
             continue
         # outside the except block, so that the traceback no longer holds the tensors of the failed try
+        gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         note(f"out of memory: continued in batches of {size}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isqrt, prod
@@ -92,7 +92,9 @@ def find_layout(model: nn.Module, forward: Forward, *, size: tuple[int, int], gi
     layout = Layout(grid=grid, prefix=find_prefix(seen, names, size), blocks=tuple(blocks), size=size, missed=missed)
     if prod(grid) < 1:
         return layout
-    pool, readout = find_pool(model, forward, images, layout)
+    rows, idle = feeding_rows(model, forward, images, layout)
+    layout = replace(layout, blocks=tuple(b for b in blocks if b.name not in idle))
+    pool, readout = find_pool(layout, rows)
     return replace(layout, pool=pool, readout=readout)
 
 
@@ -277,12 +279,11 @@ def pair(module: nn.Module, name: str) -> tuple[int, int] | None:
 # -- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def find_pool(model: nn.Module, forward: Forward, images: Tensor, layout: Layout) -> tuple[Pool, tuple[float, ...]]:
-    """How the head reads the tokens: from the gradient of its output at the last block's output."""
+def find_pool(layout: Layout, rows: Tensor | None) -> tuple[Pool, tuple[float, ...]]:
+    """How the head reads the tokens, from the size of the gradient of its output at each of them."""
     patches = prod(layout.grid)
     if layout.blocks[-1].kind in ("class", "pool"):
         return "attention", default_readout("attention", layout.prefix, patches)
-    rows = feeding_rows(model, forward, images, layout)
     if rows is None or rows.numel() != layout.prefix + patches:
         return "unknown", default_readout("unknown", layout.prefix, patches)
     alive = rows > rows.max() * 1e-6
@@ -297,19 +298,23 @@ def find_pool(model: nn.Module, forward: Forward, images: Tensor, layout: Layout
     return "mean", tuple(weights.tolist())
 
 
-def feeding_rows(model: nn.Module, forward: Forward, images: Tensor, layout: Layout) -> Tensor | None:
-    """(n,) the size of the gradient of a random mix of the outputs at each token."""
-    tail = LastLinear(layout, [Taps(objective="logit", gradients=frozenset({"final"}))])
-    with as_found(model), torch.enable_grad(), block_hooks(model, layout, tail), Watch(tail):
+def feeding_rows(model: nn.Module, forward: Forward, images: Tensor, layout: Layout) -> tuple[Tensor | None, set[str]]:
+    """(n,) the size of the gradient of a random mix of the outputs at each token; and pooling blocks that feed no output."""
+    tail = LastLinear(layout, [Taps("logit", frozenset({"final"})), Taps("logit", frozenset({"attention"}), first=len(layout.trunk))])
+    with as_found(model), torch.enable_grad(), block_hooks(model, layout, tail), Watch(tail), closing(tail):
         logits = forward(images)
         for output in (logits, tail.features):
             if output is None or tail.root is None or not output.requires_grad:
                 continue
             mix = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output)
-            (found,) = torch.autograd.grad((output * mix).sum(), [tail.root], retain_graph=True, allow_unused=True)
+            maps = {s.block.name: s.maps[0] for s in tail.seen[len(layout.trunk) :] if s.maps}
+            found, *slopes = torch.autograd.grad(
+                (output * mix).sum(), [tail.root, *maps.values()], retain_graph=True, allow_unused=True
+            )
             if found is not None and found.abs().max() > 0:
-                return as_tokens(found, layout.trunk[-1].grid)[0].double().norm(dim=-1).cpu()
-    return None
+                idle = {name for name, slope in zip(maps, slopes, strict=True) if slope is None}
+                return as_tokens(found, layout.trunk[-1].grid)[0].double().norm(dim=-1).cpu(), idle
+    return None, set()
 
 
 @dataclass
@@ -322,4 +327,6 @@ class LastLinear(TraceRecorder):
         super().linear(given, weight, out)
         self.features = given
 
-
+    def close(self) -> None:
+        super().close()
+        self.features = None

@@ -40,15 +40,16 @@ class Seen:
     @property
     def attention(self) -> Tensor:
         """(b, h, q, k) in float32 or better."""
-        return at_least_float(self.maps[0])
+        return plain_map(at_least_float(self.maps[0]))
 
     @property
     def scores(self) -> Tensor:
         """(b, h, q, k) before softmax."""
-        return at_least_float(self.score_maps[0])
+        return plain_map(at_least_float(self.score_maps[0]))
 
     def gradient(self, name: str = "attention") -> Tensor:
-        return self.gradients[name]
+        found = self.gradients[name]
+        return plain_map(found) if name == "attention" else found
 
     def stream(self, name: str) -> Tensor:
         """A token tensor by name, (b, n, d)."""
@@ -100,6 +101,11 @@ def compare_vectors(base: Tensor, update: Tensor, dots: Tensor) -> tuple[Tensor,
 def at_least_float(tensor: Tensor) -> Tensor:
     """Half precision is widened: products over many blocks underflow in it."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def plain_map(maps: Tensor) -> Tensor:
+    """(b, h, q, k) also where a model keeps an axis for windows, (b, h, 1, q, k)."""
+    return maps[:, :, 0] if maps.dim() == 5 and maps.shape[2] == 1 else maps
 
 
 def as_tokens(tensor: Tensor, grid: tuple[int, int]) -> Tensor:

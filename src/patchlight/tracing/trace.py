@@ -67,7 +67,8 @@ class Recorder:
         block.score_maps.append(scores)
         block.value = value
         self.tap("attention", weights)
-        if scores.requires_grad and any(t.objective == "skip" for t in self.taps):
+        inner = block.block.kind not in ("class", "pool")  # what reads the tokens for the head stays connected
+        if scores.requires_grad and inner and any(t.objective == "skip" for t in self.taps):
             for tensor in (scores, value):
                 tensor.register_hook(self.stop)
         if value.dtype == torch.float16:

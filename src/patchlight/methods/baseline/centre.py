@@ -19,9 +19,10 @@ def centre(ask: Ask) -> Tensor:
     """Highest in the middle of the picture, where photographers put things: what any localisation must beat."""
     ask.look()
     height, width = grid_of(ask)
-    down, across = ((torch.arange(n, device=ask.images.device) + 0.5) / n - 0.5 for n in (height, width))
+    down, across = ((torch.arange(n).to(ask.images.device, torch.float64) + 0.5) / n - 0.5 for n in (height, width))
     distance = (down[:, None].square() + across[None].square()).sqrt()  # 0 ... sqrt(1/2)
-    return (1 - distance / 0.5**0.5).expand(ask.images.shape[0], height, width).clone()
+    scores = (1 - distance / 0.5**0.5).to(torch.promote_types(ask.images.dtype, torch.float32))
+    return scores.expand(ask.images.shape[0], height, width).clone()
 
 
 def grid_of(ask: Ask) -> tuple[int, int]:

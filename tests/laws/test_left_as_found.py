@@ -1,0 +1,228 @@
+"""A model, its gradients, its hooks, random numbers and torch itself are as before: after success and after any error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+import torch.nn.functional as F
+from tiny import KINDS, pictures, quick
+from torch import nn
+
+import patchlight as pl
+from patchlight import api
+from patchlight.core.registry import Method, discover
+
+SEEN = ("vit", "vit_map", "cait", "hf_deit", "torchvision_vit", "swin", "cnn")
+HOOKS = [n for n in vars(nn.Module()) if "hook" in n]
+FUNCTIONS = {
+    F: ("scaled_dot_product_attention", "softmax", "linear", "layer_norm", "multi_head_attention_forward", "dropout", "gelu"),
+    torch: ("softmax", "matmul", "bmm", "einsum", "add", "mul", "conv2d"),
+    torch.Tensor: ("softmax", "matmul", "__matmul__", "__add__", "__mul__", "backward"),
+    nn.Module: ("__call__", "forward", "_call_impl"),
+}
+
+
+def of_module(module: nn.Module) -> dict[str, Any]:
+    hooks = {n: tuple(getattr(module, n).items()) for n in HOOKS if isinstance(getattr(module, n), dict)}
+    own = {n: v for n, v in vars(module).items() if isinstance(v, (int, float, str, tuple)) or v is None}
+    return {"training": module.training, "hooks": hooks, "forward": module.forward, "names": sorted(vars(module)), "own": own}
+
+
+def of_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    gradient = tensor.grad
+    kept = None if gradient is None else (id(gradient), gradient.tolist())
+    return id(tensor), tensor.dtype, tensor.requires_grad, tensor.tolist(), kept, tensor._backward_hooks, tensor.is_inference()
+
+
+def of_process() -> dict[str, Any]:
+    legacy = np.random.get_state()  # noqa: NPY002  the global state is what must not move
+    return {
+        "torch rng": torch.get_rng_state().tolist(),
+        "numpy rng": (legacy[1].tolist(), legacy[2]),
+        "python rng": random.getstate(),
+        "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._len_torch_function_stack()),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()),
+        "default": (torch.get_default_dtype(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()),
+        "kernels": (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()),
+        "functions": {(place.__name__, n): id(getattr(place, n)) for place, names in FUNCTIONS.items() for n in names},
+    }
+
+
+def state(model: nn.Module) -> dict[str, Any]:
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {
+        "modules": {n: of_module(m) for n, m in model.named_modules()},
+        "tensors": {n: of_tensor(t) for n, t in tensors.items()},
+        **of_process(),
+    }
+
+
+def mixed(network: str) -> pl.Subject:
+    """A model as a user may hold it: in training here and there, some parameters frozen, gradients and hooks in place."""
+    held = pl.load(tiny.fresh(network))
+    held.layout()
+    for number, module in enumerate(held.model.modules()):
+        module.training = number % 3 == 0
+        if number % 4 == 0:
+            module.register_forward_hook(lambda *_: None)
+    for number, parameter in enumerate(held.model.parameters()):
+        parameter.requires_grad_(number % 3 != 1)
+        if number % 2:
+            parameter.grad = torch.full_like(parameter, number)
+    return held
+
+
+@contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    before = state(model)
+    yield
+    after = state(model)
+    for name, value in before.items():
+        assert after[name] == value, name
+
+
+held = {}
+
+
+def holding(network: str) -> pl.Subject:
+    if network not in held:
+        held[network] = mixed(network)
+    return held[network]
+
+
+every_pair = pytest.mark.parametrize(("network", "method"), tiny.pairs(*SEEN))
+
+
+@every_pair
+def test_after_success(network, method):
+    subject = holding(network)
+    with unchanged(subject.model):
+        pl.explain(subject, pictures(network, 2), method, insides=True, **quick(method))
+
+
+@pytest.mark.parametrize("network", KINDS)
+def test_after_finding_the_layout(network):
+    model = tiny.fresh(network)
+    before = state(model)
+    before["modules"][""].pop("names")
+    pl.load(model).layout()
+    after = state(model)
+    after["modules"][""].pop("names")
+    assert after == before
+
+
+@every_pair
+def test_dropout_is_off_while_explaining_a_model_in_training(network, method):
+    found = pl.explain(holding(network), pictures(network, 2), method, 3, **quick(method))
+    tiny.close(found.scores, pl.explain(tiny.subject(network), pictures(network, 2), method, 3, **quick(method)).scores, 1e-10)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+class Bang(Exception):
+    """Raised by the tests."""
+
+
+def bang(*_: Any, **__: Any) -> Any:
+    raise Bang("bang")
+
+
+@every_pair
+def test_after_an_error_inside_the_forward_pass(network, method):
+    subject = holding(network)
+    middle = [m for m in subject.model.modules() if not list(m.children())][-3]
+    handle = middle.register_forward_hook(bang)
+    try:
+        with unchanged(subject.model), pytest.raises(Bang, match="bang"):
+            pl.explain(subject, pictures(network, 2), method, **quick(method))
+    finally:
+        handle.remove()
+
+
+def takes_gradients(method: str) -> bool:
+    chosen = discover()[method]
+    return chosen.cost(chosen.resolve({})).backwards > 0
+
+
+@pytest.mark.parametrize(("network", "method"), [pair for pair in tiny.pairs(*SEEN) if takes_gradients(pair[1])])
+def test_after_an_error_in_the_backward_pass(network, method, monkeypatch):
+    subject = holding(network)
+    with unchanged(subject.model), monkeypatch.context() as patch:
+        patch.setattr(torch.autograd, "grad", bang)
+        with pytest.raises(Bang, match="bang"):
+            pl.explain(subject, pictures(network, 2), method, **quick(method))
+
+
+def breaking(method: Method) -> Method:
+    """The method, with an error at the second block or behind its first gradient."""
+
+    def traced(trace: Any, **settings: Any) -> Iterator[None]:
+        steps = method.function(trace, **settings)
+        next(steps)
+        steps.send((yield))
+        yield
+        raise Bang("bang")
+
+    def asked(ask: Any, **settings: Any) -> Any:
+        method.function(ask, **settings)
+        raise Bang("bang")
+
+    return replace(method, function=traced if method.traced else asked)
+
+
+@every_pair
+def test_after_an_error_in_the_middle_of_a_method(network, method, monkeypatch):
+    subject = holding(network)
+    with unchanged(subject.model), monkeypatch.context() as patch:
+        patch.setattr(api, "get", lambda name: breaking(discover()[name]))
+        with pytest.raises(Bang, match="bang"):
+            pl.explain(subject, pictures(network, 2), method, **quick(method))
+
+
+@pytest.mark.parametrize("target", [99, "no such label", lambda logits: logits.sum()], ids=["number", "label", "function"])
+def test_after_a_wrong_target(target):
+    subject = holding("vit")
+    with unchanged(subject.model), pytest.raises(pl.PatchlightError, match="target: "):
+        pl.explain(subject, pictures(count=2), "transformer_mm", target)
+
+
+# -- the caller's own modes -------------------------------------------------------------------------------------------
+
+MODES: dict[str, Callable[[], Any]] = {
+    "no_grad": torch.no_grad,
+    "inference_mode": torch.inference_mode,
+    "enable_grad": torch.enable_grad,
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@every_pair
+def test_same_numbers_in_the_callers_mode(network, method, mode):
+    subject, images = holding(network), pictures(network, 2)
+    expected = pl.explain(subject, images, method, 3, **quick(method))
+    with MODES[mode](), unchanged(subject.model):
+        found = pl.explain(subject, images.clone(), method, 3, **quick(method))
+    assert torch.equal(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("method", [m.name for m in tiny.served("vit")])
+def test_a_model_made_under_inference_mode(method):
+    with torch.inference_mode():
+        model, images = tiny.fresh("vit"), pictures(count=2)
+        subject = pl.load(model)
+        with unchanged(model):
+            inside = pl.explain(subject, images, method, 3, **quick(method))
+    with unchanged(model):
+        outside = pl.explain(subject, images, method, 3, **quick(method))
+    expected = tiny.explain("vit", method, pictures(count=2), 3)
+    tiny.close(inside.scores, expected.scores, 1e-12)
+    tiny.close(outside.scores, expected.scores, 1e-12)

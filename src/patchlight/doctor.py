@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
@@ -20,9 +17,10 @@ from patchlight.core.registry import Method, Taps, discover
 from patchlight.core.targets import Target
 from patchlight.models.subject import Subject, brief
 from patchlight.tracing.as_found import as_found
-from patchlight.tracing.trace import first_tensor, trace
+from patchlight.tracing.trace import Recorder, block_hooks, first_tensor, trace
 
 SMALL = {"steps": 2, "samples": 2, "relu": False}  # enough to see that a method runs; what ReLU cuts off may be everything
+PASS = Taps("logit", frozenset({"attention"}))  # what most methods ask of the forward pass
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
 
@@ -90,6 +88,8 @@ def traced(report: Report, subject: Subject, images: Tensor) -> Report:
     except PatchlightError as error:
         return replace(report, problem=str(error))
     worst, difference = largest_difference(plain, found)
+    if seen < report.expected:
+        return replace(report, seen=seen, problem=f"attention maps were seen in {seen} of {report.expected} blocks only")
     problem = "" if difference <= TOLERANCE.get(dtype, 0.1) else f"tracing changes the output of {worst} by {difference:.1e}"
     return replace(report, seen=seen, difference=difference, worst=worst, dtype=dtype, problem=problem)
 
@@ -113,33 +113,34 @@ def watched(subject: Subject, images: Tensor, layout: Layout) -> tuple[int, dict
     def predicted(logits: Tensor) -> Target:
         return Target(logits.argmax(-1))
 
-    with block_outputs(subject.model, layout) as outputs:
-        found = trace(subject.model, subject.forward, images, layout, taps=[Taps()], target=predicted)
-    seen = sum(bool(block.maps) for block in found.recorder.seen)
+    outputs = Outputs(layout, ())
+    with block_hooks(subject.model, layout, outputs):
+        found = trace(subject.model, subject.forward, images, layout, taps=[PASS], target=predicted)
+    seen = sum(block.count > 0 for block in found.recorder.seen)
     found.recorder.close()
-    return seen, outputs | {"the logits": found.logits.detach()}
+    return seen, outputs.kept | {"the logits": found.logits.detach()}
 
 
 def untraced(subject: Subject, images: Tensor, layout: Layout) -> dict[str, Tensor]:
-    with as_found(subject.model), torch.no_grad(), block_outputs(subject.model, layout) as outputs:
+    outputs = Outputs(layout, ())
+    with as_found(subject.model), torch.no_grad(), block_hooks(subject.model, layout, outputs):
         logits = subject.forward(images)
-    return outputs | {"the logits": logits}
+    return outputs.kept | {"the logits": logits}
 
 
-@contextmanager
-def block_outputs(model: nn.Module, layout: Layout) -> Iterator[dict[str, Tensor]]:
-    """name -> output of each of the layout's blocks, filled by hooks that are removed at the end."""
-    modules, outputs = dict(model.named_modules()), dict[str, Tensor]()
+@dataclass
+class Outputs(Recorder):
+    """Keeps what each block gives, and nothing else."""
 
-    def keep(name: str, module: nn.Module, args: Any, out: Any) -> None:  # noqa: ARG001
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> None: ...
+
+    def leave(self, module: nn.Module, args: Any, out: Any) -> None:  # noqa: ARG002
         tensor = first_tensor(out)
         if tensor is not None:
-            outputs[name if name not in outputs else f"{name} (again)"] = tensor.detach().clone()
-
-    with ExitStack() as undo:
-        for name in dict.fromkeys(b.name for b in layout.blocks if b.name in modules):
-            undo.callback(modules[name].register_forward_hook(partial(keep, name)).remove)
-        yield outputs
+            name = self.layout.blocks[min(len(self.kept), len(self.layout.blocks) - 1)].name
+            self.kept[name if name not in self.kept else f"{name} ({len(self.kept)})"] = tensor.detach().clone()
 
 
 def largest_difference(plain: dict[str, Tensor], found: dict[str, Tensor]) -> tuple[str, float]:

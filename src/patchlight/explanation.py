@@ -107,6 +107,7 @@ class Explanation:
 
     def arrays(self) -> dict[str, Any]:
         tensors = {"tokens": self.tokens, "pixels": self.pixels, "target": self.target, "logits": self.logits}
+        tensors |= flat(self.insides, "inside")
         found = {name: t.detach().cpu() for name, t in tensors.items() if t is not None}
         # numpy has no bfloat16
         arrays = {n: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for n, t in found.items()}
@@ -133,3 +134,9 @@ class Explanation:
 
 def is_plain(value: Any) -> bool:
     return not isinstance(value, Tensor)
+
+
+def flat(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """`inside/name`, or `inside/name/block` where there is one for each block."""
+    parts = (flat(v, f"{prefix}/{k}") if isinstance(v, Mapping) else {f"{prefix}/{k}": v} for k, v in found.items())
+    return {name: tensor for part in parts for name, tensor in part.items()}

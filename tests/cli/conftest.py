@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from PIL import Image
 from typer.testing import CliRunner
 
 from patchlight.cli import app
 
-Run = Callable[..., Result]
+Run = Callable[..., Any]
 
 
 @pytest.fixture
@@ -40,9 +39,3 @@ def photo(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
-
-
-def document(result: Any) -> Any:
-    """The one JSON document that is all of standard output."""
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-    return json.loads(result.stdout)

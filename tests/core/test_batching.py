@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 
 import patchlight as pl
+import tiny
 from patchlight.core.batching import in_batches
 
 WORDINGS = [

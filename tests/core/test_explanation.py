@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-import tiny
 import torch
 import torch.nn.functional as F
 from PIL import Image
 
 import patchlight as pl
+import tiny
 
 
 @pytest.fixture(scope="module")

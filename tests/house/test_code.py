@@ -6,6 +6,7 @@ import ast
 import re
 
 import pytest
+
 from sources import ROOT, SRC, TESTS, parsed, python_files, tracked, tree, where
 
 EVERY = [*python_files(SRC), *python_files(TESTS)]

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from sources import SRC, python_files, tree, where
 
 MAY_KNOW = {

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
-from sources import SRC, TESTS, called, docstrings, python_files, texts, tree, where, words
 
 from patchlight.core import errors
+from sources import SRC, TESTS, called, docstrings, python_files, texts, tree, where, words
 
 KINDS = {n for n, v in vars(errors).items() if isinstance(v, type) and issubclass(v, errors.PatchlightError)}
 RUN, LONG = 3, 12  # words in a row, characters in a quotation
@@ -45,7 +45,7 @@ def shared_runs() -> set[str]:
 
 @cache
 def quotations() -> tuple[str, ...]:
-    """The string literals of the tests, without docstrings, cut where a regular expression leaves something out or a value stands."""
+    """The string literals of the tests, no docstrings, cut where a regular expression leaves something out or a value is."""
     found: set[str] = set()
     for path in python_files(TESTS):
         module = tree(path)

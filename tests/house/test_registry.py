@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from sources import SRC, python_files
 
 from patchlight.core.layout import MISSING
 from patchlight.core.registry import Cost, discover
+from sources import SRC, python_files
 
 FILES = [p for p in python_files(SRC / "methods") if p.parent.name != "methods" and p.name != "__init__.py"]
 PUBLIC = [p for p in FILES if not p.name.startswith("_")]

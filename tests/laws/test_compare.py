@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from tiny import KINDS, close, pictures, quick, served, subject
 
 import patchlight as pl
+import tiny
+from tiny import KINDS, close, pictures, quick, served, subject
 
 ROUNDING = 1e-12  # the same passes; the objectives of other methods may change the order of sums in the graph
 

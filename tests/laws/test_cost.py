@@ -6,13 +6,13 @@ from functools import cache
 from typing import Any
 
 import pytest
-import tiny
 import torch
-from tiny import pairs, pictures, served
 from torch import Tensor, nn
 
 import patchlight as pl
+import tiny
 from patchlight.core.registry import Cost, discover
+from tiny import pairs, pictures, served
 
 
 class Count(torch.autograd.Function):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-import tiny
 import torch
-from tiny import KINDS, close, explain, pairs, pictures, quick, served, subject
 
 import patchlight as pl
+import tiny
 from patchlight.core.layout import MISSING
 from patchlight.core.registry import discover
+from tiny import KINDS, close, explain, pairs, pictures, quick, served, subject
 
 ROUNDING = 1e-10  # float64: a batch is summed in another order than a picture alone
 FLOAT32 = 1e-4  # the tolerance of the golden numbers

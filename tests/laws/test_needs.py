@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-import tiny
 import torch
-from tiny import KINDS, pictures, served, subject
 from torch import Tensor, nn
 
 import patchlight as pl
+import tiny
 from patchlight.api import why_not
 from patchlight.core.registry import discover
+from tiny import KINDS, pictures, served, subject
 
 UNSERVED = [(n, m.name) for n in KINDS for m in discover().values() if m not in served(n)]
 
@@ -23,7 +23,7 @@ def test_an_unmet_need_is_an_error_before_any_forward_pass(network, method, monk
     reason = why_not(discover()[method], held.layout())
     assert reason is not None
     images, seen = pictures(network), []
-    monkeypatch.setattr(held.model, "forward", lambda *a, **k: seen.append(a), raising=True)
+    monkeypatch.setattr(held.model, "forward", lambda *args, **_: seen.append(args), raising=True)
     with pytest.raises(pl.PatchlightError, match=re.escape(f"{method} cannot explain {held.name}: {reason}")):
         pl.explain(held, images, method)
     assert seen == []

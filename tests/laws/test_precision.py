@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-import tiny
 import torch
-from tiny import pictures, quick
 from torch import Tensor
 
 import patchlight as pl
+import tiny
 from patchlight.core.registry import discover
+from tiny import pictures, quick
 
 NETWORKS = ("vit", "vit_map", "cait", "hf_vit", "torchvision_vit", "swin", "cnn")
 # a bfloat16 has 8 bits, a float16 11: three blocks of tiny random networks, whose maps hold small differences of large terms

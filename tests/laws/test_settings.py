@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from tiny import close, explain, pictures, subject
 
 import patchlight as pl
+import tiny
 from patchlight.core.registry import discover
+from tiny import close, explain, pictures, subject
 
 WRONG = [
     ("rollout", {"start_blok": 1}, "rollout has no setting 'start_blok'. Did you mean 'start_block'"),
@@ -76,7 +76,7 @@ def test_the_class_token_of_a_network_without_one_is_an_error(method):
 
 
 def test_no_methods_at_all_is_an_error():
-    with pytest.raises(pl.PatchlightError, match="no methods came. Give names"):
+    with pytest.raises(pl.PatchlightError, match="no methods came"):
         pl.compare(subject("vit"), pictures(), [])
 
 

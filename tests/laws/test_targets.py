@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from tiny import close, explain, pictures, quick, served, subject
 
 import patchlight as pl
+import tiny
+from tiny import close, explain, pictures, quick, served, subject
 
 LABELS = ["tabby cat", "tiger cat", "dog", "Sea_Snake", "owl", "ape", "crow"]
 OBJECTIVES = [m.name for m in served("vit_mean") if not m.class_blind]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, READOUTS, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, READOUTS, Case, agree
 
 FUSE = {"sum": lambda r: r.sum(0), "mean": lambda r: r.mean(0), "max": lambda r: r.amax(0)}
 

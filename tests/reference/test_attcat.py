@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, Case, agree
 
 SIGN = {"signed": lambda p: p, "positive": torch.relu, "absolute": torch.abs}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import networkx as nx
 import numpy as np
 import pytest
-import tiny
 import torch
-from open_vit import Case, agree
 from torch import Tensor
+
+import tiny
+from open_vit import Case, agree
 
 
 def reference(case: Case, *, normalise: bool = False) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from open_vit import Case, agree
 from torch import Tensor, nn
 
 import patchlight as pl
+import tiny
+from open_vit import Case, agree
 
 
 def reference(case: Case) -> Tensor:

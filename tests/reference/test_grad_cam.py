@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, READOUTS, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, READOUTS, Case, agree
 
 
 def reference(case: Case, *, features: str = "tokens", block: int = -1, relu: bool = True) -> Tensor:

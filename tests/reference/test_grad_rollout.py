@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, READOUTS, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, READOUTS, Case, agree
 
 
 def reference(case: Case, *, start_block: int = 0, discard: float = 0.0) -> Tensor:

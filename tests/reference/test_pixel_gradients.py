@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from open_vit import Case, agree, pixel_gradient
 from torch import Tensor
 
 import patchlight as pl
+import tiny
+from open_vit import Case, agree, pixel_gradient
 
 NETWORKS = ["vit", "vit_map", "cait", "torchvision_vit", "swin", "cnn"]
 

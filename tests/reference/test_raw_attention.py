@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, READOUTS, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, READOUTS, Case, agree
 
 FUSE = {"mean": lambda rows: sum(rows) / len(rows), "max": lambda rows: rows.amax(0), "min": lambda rows: rows.amin(0)}
 

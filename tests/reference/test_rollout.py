@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from open_vit import PLAIN, READOUTS, Case, agree
 from torch import Tensor
+
+from open_vit import PLAIN, READOUTS, Case, agree
 
 FUSE = {"mean": lambda m: m.mean(0), "max": lambda m: m.amax(0), "min": lambda m: m.amin(0)}
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-import tiny
 import torch
-from open_vit import PLAIN, READOUTS, Case, Opened, agree
 from torch import Tensor
+
+import tiny
+from open_vit import PLAIN, READOUTS, Case, Opened, agree
 
 
 def weights(before: Tensor, after: Tensor, *, lengths: bool, directions: bool) -> Tensor:

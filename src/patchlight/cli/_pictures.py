@@ -62,8 +62,10 @@ def find(patterns: Sequence[str]) -> list[Item]:
     found: list[Item] = []
     for pattern in patterns:
         found += from_stdin() if pattern == STDIN else from_paths([pattern])
-    unique = {id(i.what) if isinstance(i.what, Image.Image) else i.what.resolve(): i for i in reversed(found)}
-    return with_stems(list(reversed(unique.values())))
+    unique: dict[object, Item] = {}
+    for item in found:
+        unique.setdefault(item.what.resolve() if isinstance(item.what, Path) else id(item.what), item)
+    return with_stems(list(unique.values()))
 
 
 def from_paths(patterns: Iterable[str]) -> list[Item]:

@@ -125,7 +125,7 @@ def groups(layout: Layout) -> list[str]:
             found[-1][1].append(block.name)
         else:
             found.append((about, [block.name]))
-    return [f"{len(n)} {about}: {n[0]}{f' ... {n[-1]}' if len(n) > 1 else ''}" for about, n in found]
+    return [f"{len(n)} {about}: {n[0]}" + (f" ... {n[-1]}" if len(n) > 1 else "") for about, n in found]
 
 
 def reads(layout: Layout) -> str:

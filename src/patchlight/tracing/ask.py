@@ -15,7 +15,7 @@ from patchlight.core.layout import Layout
 from patchlight.core.seeds import generator
 from patchlight.core.targets import Target
 from patchlight.tracing.as_found import as_found
-from patchlight.tracing.seen import at_least_float
+from patchlight.tracing.attention import at_least_float
 
 
 @dataclass(eq=False)

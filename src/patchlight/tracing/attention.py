@@ -1,8 +1,9 @@
-"""Attention spelt out: what the fused kernels compute, with the map in the open."""
+"""What fused attention hides: its map, and the gradient at its map."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,12 +12,42 @@ from torch import Tensor
 
 from patchlight.core.errors import TraceError
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(scores, map, value) -> the map to use in its place."""
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """The arguments of one fused attention: its map and the map's gradient are computed from them when a method asks.
+
+    So the fast kernel stays in use, and no n x n tensor outlives the block that is being looked at.
+    """
+
+    query: Tensor  # (b, h, q, e)
+    key: Tensor  # (b, h, k, e)
+    value: Tensor  # (b, h, k, e)
+    mask: Tensor | None = None
+    is_causal: bool = False
+    scale: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.query.shape[:-1], self.key.shape[-2])
+
+    def scores(self) -> Tensor:
+        """S = q kᵀ scale + mask, in float32 or better."""
+        query, key = at_least_float(self.query), at_least_float(self.key)
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = (query * scale) @ key.transpose(-2, -1)
+        if self.is_causal:
+            allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        if self.mask is None:
+            return scores
+        return scores.masked_fill(~self.mask, float("-inf")) if self.mask.dtype == torch.bool else scores + self.mask
+
+    def map_gradient(self, context: Tensor) -> Tensor:
+        """∂y/∂A = ∂y/∂(A v) vᵀ"""
+        return context @ at_least_float(self.value).transpose(-2, -1)
 
 
-def scaled_dot_product(
-    attend: Attend,
+def fused(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -25,24 +56,21 @@ def scaled_dot_product(
     is_causal: bool = False,  # noqa: FBT001, FBT002  the signature of torch
     scale: float | None = None,
     enable_gqa: bool = False,  # noqa: FBT001, FBT002
-) -> Tensor:
-    """softmax(q kᵀ scale + mask) v with q, k, v of shape (..., h, n, d)."""
+) -> Fused:
+    """The call `F.scaled_dot_product_attention(...)` with grouped heads spread out."""
     if enable_gqa:
         groups = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query * scale) @ key.transpose(-2, -1)
-    if is_causal:
-        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-        scores = scores.masked_fill(~allowed, float("-inf"))
-    if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
-    weights = attend(scores, scores.softmax(-1), value)
-    return weights.to(value.dtype) @ value
+    return Fused(query, key, value, attn_mask, is_causal, scale)
+
+
+def at_least_float(tensor: Tensor) -> Tensor:
+    """Half precision is widened: products over many blocks underflow in it."""
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def multi_head(
-    attend: Attend,
+    attend: Callable[..., Tensor],
     linear: Callable[..., Tensor],
     query: Tensor,
     key: Tensor,
@@ -86,16 +114,14 @@ def multi_head(
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
     projected = (F.linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True))  # pyright: ignore
     q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in projected)  # (n, b, d) -> (b, h, n, d)
-    seen: list[Tensor] = []
-
-    def keep(scores: Tensor, weights: Tensor, value: Tensor) -> Tensor:
-        seen.append(attend(scores, weights, value))
-        return seen[-1]
-
-    context = scaled_dot_product(keep, q, k, v, attn_mask=joint_mask(attn_mask, key_padding_mask, q))
+    mask = joint_mask(attn_mask, key_padding_mask, q)
+    context = attend(q, k, v, attn_mask=mask)
     merged = context.permute(2, 0, 1, 3).flatten(2)  # (n, b, embed_dim)
     out = linear(merged, out_proj_weight, out_proj_bias)
-    maps = (seen[-1].mean(1) if average_attn_weights else seen[-1]) if need_weights else None
+    maps = None
+    if need_weights:
+        maps = fused(q, k, v, mask).scores().softmax(-1).to(q.dtype)
+        maps = maps.mean(1) if average_attn_weights else maps
     return (out.squeeze(1), maps) if unbatched else (out, maps)
 
 

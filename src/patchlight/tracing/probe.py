@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from patchlight.core.layout import Block, Kind, Layout, Pool, default_readout
 from patchlight.core.registry import Taps
 from patchlight.tracing.as_found import as_found
+from patchlight.tracing.attention import Fused
 from patchlight.tracing.seen import as_tokens
 from patchlight.tracing.trace import block_hooks, first_tensor
 from patchlight.tracing.trace import Recorder as TraceRecorder
@@ -53,9 +54,11 @@ class Recorder:
         self.stack.pop()
         self.called[name] = (self.entered.pop(), shape_of(out))
 
-    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> Tensor:  # noqa: ARG002
+    def fused(self, call: Fused, out: Tensor) -> None:  # noqa: ARG002
+        self.events.append(Event(tuple(self.stack), call.shape, tuple(call.value.shape)))
+
+    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> None:  # noqa: ARG002
         self.events.append(Event(tuple(self.stack), tuple(weights.shape), tuple(value.shape)))
-        return weights
 
     def convolution(self, out: Tensor) -> None:
         if not self.events:
@@ -307,7 +310,7 @@ def feeding_rows(model: nn.Module, forward: Forward, images: Tensor, layout: Lay
             if output is None or tail.root is None or not output.requires_grad:
                 continue
             mix = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output)
-            maps = {s.block.name: s.maps[0] for s in tail.seen[len(layout.trunk) :] if s.maps}
+            maps = {s.block.name: s.leaving for s in tail.seen[len(layout.trunk) :] if s.leaving is not None}
             found, *slopes = torch.autograd.grad(
                 (output * mix).sum(), [tail.root, *maps.values()], retain_graph=True, allow_unused=True
             )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from patchlight.core.errors import TraceError
 from patchlight.core.layout import Block
+from patchlight.tracing.attention import Fused, at_least_float
 
 
 @dataclass(eq=False)
@@ -22,8 +24,9 @@ class Seen:
     leaving: Tensor | None = None
     normed: Tensor | None = None  # what the attention reads: the norm of `entering`
     normed_middle: Tensor | None = None
-    maps: list[Tensor] = field(default_factory=list)  # (b, h, q, k) after softmax
-    score_maps: list[Tensor] = field(default_factory=list)  # before softmax
+    calls: list[Fused] = field(default_factory=list)
+    maps: list[Tensor] = field(default_factory=list)  # (b, h, q, k) after an explicit softmax
+    score_maps: list[Tensor] = field(default_factory=list)  # in front of it
     value: Tensor | None = None  # (b, h, k, d / h)
     projection: Tensor | None = None  # (d, d) weight of the linear behind the attention
     projected: Tensor | None = None
@@ -34,22 +37,38 @@ class Seen:
 
     def drop(self) -> None:
         """Forget the tensors: autograd frees its own as the backward pass goes by."""
-        self.maps, self.score_maps, self.gradients = [], [], {}
+        self.calls, self.maps, self.score_maps, self.gradients = [], [], [], {}
         self.value = self.entering = self.middle = self.leaving = self.normed = self.normed_middle = self.projected = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Forget what was worked out for the methods of one pass."""
+        for name in ("attention", "scores", "slope"):
+            self.__dict__.pop(name, None)
 
     @property
+    def count(self) -> int:
+        """How many maps the block has shown."""
+        return len(self.calls) + len(self.maps)
+
+    @cached_property
     def attention(self) -> Tensor:
-        """(b, h, q, k) in float32 or better."""
-        return plain_map(at_least_float(self.maps[0]))
+        """A (b, h, q, k) in float32 or better."""
+        return self.scores.softmax(-1) if self.calls else plain_map(at_least_float(self.maps[0]))
 
-    @property
+    @cached_property
     def scores(self) -> Tensor:
-        """(b, h, q, k) before softmax."""
-        return plain_map(at_least_float(self.score_maps[0]))
+        """S (b, h, q, k), before softmax."""
+        return plain_map(self.calls[0].scores() if self.calls else at_least_float(self.score_maps[0]))
+
+    @cached_property
+    def slope(self) -> Tensor:
+        """∂y/∂A (b, h, q, k)"""
+        found = self.gradients["attention"]
+        return plain_map(self.calls[0].map_gradient(found) if self.calls else found)
 
     def gradient(self, name: str = "attention") -> Tensor:
-        found = self.gradients[name]
-        return plain_map(found) if name == "attention" else found
+        return self.slope if name == "attention" else self.gradients[name]
 
     def stream(self, name: str) -> Tensor:
         """A token tensor by name, (b, n, d)."""
@@ -73,13 +92,15 @@ class Seen:
                 f"block {self.block.name} does not show how a head's values reach the residual stream: expected one linear "
                 "layer right behind the attention. Use transformer_mm, which needs attention and gradients only."
             )
-        value = at_least_float(value)
-        heads = at_least_float(weight).unflatten(1, (value.shape[1], -1))  # (d, h, e)
+        heads = at_least_float(weight)
         if self.layer_scale is not None:
-            heads = heads * at_least_float(self.layer_scale).reshape(-1, 1, 1)
-        gram = torch.einsum("dhe,dhf->hef", heads, heads)
-        lengths = (torch.einsum("bhne,hef->bhnf", value, gram) * value).sum(-1).clamp_min(0).sqrt()
-        dots = (torch.einsum("bnd,dhe->bhne", base, heads) * value).sum(-1)
+            heads = heads * at_least_float(self.layer_scale).reshape(-1, 1)
+        projected = base.to(value.dtype) @ heads.to(value.dtype)  # (b, n, h e), the one large product, in the model's precision
+        value = at_least_float(value)
+        split = heads.unflatten(1, (value.shape[1], -1))  # (d, h, e)
+        gram = torch.einsum("dhe,dhf->hef", split, split)
+        lengths = ((value @ gram) * value).sum(-1).clamp_min(0).sqrt()
+        dots = torch.einsum("bnhe,bhne->bhn", projected.unflatten(-1, (value.shape[1], -1)).to(value.dtype), value)
         return compare_vectors(base.norm(dim=-1)[:, None], lengths, dots)
 
     def mlp_update(self, reference: str) -> tuple[Tensor, Tensor]:
@@ -96,11 +117,6 @@ def compare_vectors(base: Tensor, update: Tensor, dots: Tensor) -> tuple[Tensor,
     ratio = torch.where(base > tiny, update / base.clamp_min(tiny), 0.0)
     product = base * update
     return ratio, torch.where(product > tiny, dots / product.clamp_min(tiny), 0.0)
-
-
-def at_least_float(tensor: Tensor) -> Tensor:
-    """Half precision is widened: products over many blocks underflow in it."""
-    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def plain_map(maps: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from patchlight.core.layout import Layout
 from patchlight.core.registry import Objective, Taps
 from patchlight.core.targets import Target
 from patchlight.tracing.as_found import as_found
-from patchlight.tracing.seen import Seen, as_tokens, at_least_float
+from patchlight.tracing.attention import Fused, at_least_float
+from patchlight.tracing.seen import Seen, as_tokens
 from patchlight.tracing.watch import Watch
 
 Steps = Generator[None, Seen | None, Tensor]
@@ -59,25 +60,35 @@ class Recorder:
             self.tap_final(self.current.leaving)
         self.current = None
 
-    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> Tensor:
+    def fused(self, call: Fused, out: Tensor) -> None:
         block = self.current
-        if block is None:
-            return weights
-        block.maps.append(weights)
-        block.score_maps.append(scores)
-        block.value = value
-        self.tap("attention", weights)
+        if block is not None:
+            block.calls.append(call)
+            block.value = call.value
+            self.saw(block, out, (call.query, call.key, call.value))
+
+    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> None:
+        block = self.current
+        if block is not None:
+            block.maps.append(weights)
+            block.score_maps.append(scores)
+            block.value = value
+            self.saw(block, weights, (scores, value))
+
+    def saw(self, block: Seen, tapped: Tensor, sources: tuple[Tensor, ...]) -> None:
+        """Wait for the gradient at the map, or at what the fused kernel made of it; mark where the skip-only pass stops."""
+        self.tap("attention", tapped)
         inner = block.block.kind not in ("class", "pool")  # what reads the tokens for the head stays connected
-        if scores.requires_grad and inner and any(t.objective == "skip" for t in self.taps):
-            for tensor in (scores, value):
-                tensor.register_hook(self.stop)
-        if value.dtype == torch.float16:
+        if inner and any(t.objective == "skip" for t in self.taps):
+            for tensor in sources:
+                if tensor.requires_grad:
+                    tensor.register_hook(self.stop)
+        if tapped.dtype == torch.float16:
             self.scale = HALF_SCALE
-        return weights
 
     def linear(self, given: Tensor, weight: Tensor, out: Tensor) -> None:  # noqa: ARG002
         block = self.current
-        if block is not None and block.maps and block.projection is None:
+        if block is not None and block.count and block.projection is None:
             block.projection, block.projected = weight, out
 
     def norm(self, given: Tensor, out: Tensor) -> None:
@@ -85,17 +96,17 @@ class Recorder:
         if block is None:
             if self.final is not None and given.shape == self.final.shape and len(self.seen) >= len(self.layout.trunk):
                 self.tap_final(out)
-        elif not block.maps and given is block.entering:
+        elif not block.count and given is block.entering:
             block.normed = out
             self.tap("normed", out)
         elif given is block.middle:
             block.normed_middle = out
-        elif block.maps and block.projection is None:
+        elif block.count and block.projection is None:
             block.between = True
 
     def add(self, left: Any, right: Any, out: Tensor) -> None:
         block = self.current
-        if block is not None and block.maps and block.middle is None and (left is block.entering or right is block.entering):
+        if block is not None and block.count and block.middle is None and (left is block.entering or right is block.entering):
             block.middle = out
 
     def multiply(self, left: Any, right: Any, out: Tensor) -> None:
@@ -243,6 +254,7 @@ class Queue:
             for steps in self.methods:
                 steps.send(block)
         block.gradients.clear()
+        block.refresh()
         if self.drop:
             block.drop()
         self.next -= 1
@@ -253,7 +265,7 @@ class Queue:
 
 
 def has(block: Seen, name: str) -> bool:
-    return bool(block.maps) if name == "attention" else getattr(block, name) is not None
+    return bool(block.count) if name == "attention" else getattr(block, name) is not None
 
 
 def finish(steps: Steps) -> Tensor:
@@ -304,7 +316,7 @@ def block_hooks(model: nn.Module, layout: Layout, recorder: Recorder) -> Iterato
 def check_maps(recorder: Recorder) -> None:
     """Fewer maps than attention blocks is an error that names the blocks, never an empty result."""
     layout = recorder.layout
-    reached = {s.index for s in recorder.seen if s.maps}
+    reached = {s.index for s in recorder.seen if s.count}
     missed = [b.name for i, b in enumerate(layout.blocks) if b.kind != "none" and i not in reached]
     if missed or layout.missed:
         raise TraceError(

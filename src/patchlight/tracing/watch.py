@@ -10,13 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from patchlight.tracing.attention import multi_head, scaled_dot_product
+from patchlight.tracing.attention import Fused, fused, multi_head
 
 
 class Sink(Protocol):
     """Who is told what was seen."""
 
-    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> Tensor: ...
+    def fused(self, call: Fused, out: Tensor) -> None: ...
+    def attention(self, scores: Tensor, weights: Tensor, value: Tensor) -> None: ...
     def linear(self, given: Tensor, weight: Tensor, out: Tensor) -> None: ...
     def norm(self, given: Tensor, out: Tensor) -> None: ...
     def add(self, left: Any, right: Any, out: Tensor) -> None: ...
@@ -25,9 +26,9 @@ class Sink(Protocol):
 
 
 class Watch(TorchFunctionMode):
-    """Hands every attention of a forward pass to a sink, and lets the sink put its own tensor in the map's place.
+    """Hands every attention of a forward pass to a sink; what is computed stays as it is.
 
-    Fused attention is spelt out. An explicit softmax becomes an attention map when it, or what shape changes, casts, dropout
+    Of fused attention the sink gets the arguments. An explicit softmax becomes an attention map when it, or what shape changes, casts, dropout
     and head mixing made of it, is multiplied with values.
     """
 
@@ -49,14 +50,19 @@ class Watch(TorchFunctionMode):
         if args and isinstance(out, Tensor) and id(args[0]) in self.candidates:
             self.candidates[id(out)] = (out, self.candidates[id(args[0])][1])
 
-    def fused(self, func: Any, args: Any, kwargs: Any) -> Tensor:  # noqa: ARG002
-        return scaled_dot_product(self.sink.attention, *args, **kwargs)
+    def fused(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        out = func(*args, **kwargs)
+        self.sink.fused(fused(*args, **kwargs), out)
+        return out
 
     def multi_head(self, func: Any, args: Any, kwargs: Any) -> Any:  # noqa: ARG002
         def linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             return self.linear(F.linear, (given, weight, bias), {})
 
-        return multi_head(self.sink.attention, linear, *args, **kwargs)
+        def attend(*args: Tensor, **kwargs: Tensor | None) -> Tensor:
+            return self.fused(F.scaled_dot_product_attention, args, kwargs)
+
+        return multi_head(attend, linear, *args, **kwargs)
 
     def softmax(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         out = func(*args, **kwargs)
@@ -70,14 +76,14 @@ class Watch(TorchFunctionMode):
         if id(left) in self.candidates and len(rest) == 1 and not kwargs:
             weights, scores = self.candidates[id(left)]
             self.candidates.clear()
-            return func(self.sink.attention(scores, weights, rest[0]), rest[0])
+            self.sink.attention(scores, weights, rest[0])
         return func(*args, **kwargs)
 
     def einsum(self, func: Any, args: Any, kwargs: Any) -> Tensor:
         if len(args) == 3 and id(args[1]) in self.candidates and contracts_last(args[0]):
             weights, scores = self.candidates[id(args[1])]
             self.candidates.clear()
-            return func(args[0], self.sink.attention(scores, weights, args[2]), args[2])
+            self.sink.attention(scores, weights, args[2])
         return func(*args, **kwargs)
 
     def linear(self, func: Any, args: Any, kwargs: Any) -> Tensor:

@@ -1,0 +1,200 @@
+"""`compare`, `methods`, `doctor`, `demo` and the program itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import patchlight as pl
+from patchlight.cli import compare
+
+TINY = "timm:test_vit"
+
+
+def program(*arguments: str | Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """The program in a process of its own."""
+    code = "from patchlight.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], input=stdin, capture_output=True, check=False)
+
+
+# -- compare ----------------------------------------------------------------------------------------------------------
+
+
+def test_compare_draws_one_sheet(run, photo, tmp_path):
+    photo("a.png"), photo("b.jpg", width=40, height=60)
+    sheet = tmp_path / "made" / "sheet.png"
+    result = run("compare", tmp_path, "--methods", "rollout,cam,random", "--out", sheet, "--device", "cpu")
+    assert result.exit_code == 0
+    assert "cam cannot explain pets-vit: its head reads the class token" in result.stdout
+    with Image.open(sheet) as image:
+        assert image.width > image.height
+
+
+def test_compare_in_json_with_a_picture_that_cannot_be_read(run, photo, tmp_path):
+    photo("a.png")
+    (tmp_path / "b.png").write_bytes(b"x")
+    sheet = tmp_path / "out" / "sheet.jpg"
+    result = run("compare", tmp_path, "--methods", "cam,transformer_mm", "--out", sheet, "--target", "pug", "--dark", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["methods"] == ["cam", "transformer_mm"]
+    assert list(found["left_out"]) == ["cam"]
+    assert [p["label"] for p in found["pictures"]] == ["pug"]
+    assert len(found["failures"]) == 1
+    with Image.open(found["files"][0]) as image:
+        assert image.format == "JPEG"
+
+
+def test_the_usual_methods_where_they_serve_and_fast_ones_elsewhere(run, photo, tmp_path):
+    result = run("compare", photo("a.png"), "--out", tmp_path / "s.png", "--json")
+    assert json.loads(result.stdout)["methods"] == list(compare.DEFAULT)
+    subject = pl.load("timm:resnet18", weights="random")
+    assert "saliency" in compare.selection(subject.layout())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "cam"], "none of the methods can explain"),
+        (["--methods", "rolout"], "Did you mean 'rollout'"),
+        (["--methods", "rollout", "--out", "sheet.mp3"], "no picture format has the ending"),
+        (["--methods", "rollout", "--set", "x=1"], "has a setting 'x'"),
+        (["--methods", "rollout", "--against", "pug"], "needs --target"),
+    ],
+)
+def test_a_wrong_compare(run, photo, arguments, message):
+    result = run("compare", photo("a.png"), *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_sheet_has_an_end(run, photo, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "MOST", 1)
+    photo("a.png"), photo("b.png")
+    result = run("compare", tmp_path, "--out", tmp_path / "s.png")
+    assert result.exit_code == 2
+    assert "a sheet holds at most 1 pictures, but 2 came" in result.stderr
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
+def test_methods_are_listed(run):
+    result = run("methods")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in pl.methods())
+    found = json.loads(run("methods", "--json").stdout)
+    assert {m["name"] for m in found} == set(pl.methods())
+
+
+@pytest.mark.parametrize("name", list(pl.methods()))
+def test_all_about_one_method(run, name):
+    method = pl.methods()[name]
+    shown = run("methods", name)
+    assert shown.exit_code == 0
+    for text in (method.equation, method.paper, *method.settings):
+        assert text in shown.stdout
+    found = json.loads(run("methods", name, "--json").stdout)
+    assert [s["name"] for s in found["settings"]] == list(method.settings)
+
+
+def test_a_wrong_method_name(run):
+    result = run("methods", "transformermm")
+    assert result.exit_code == 2
+    assert "Did you mean 'transformer_mm'" in result.stderr
+
+
+# -- doctor -----------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_of_a_vit(run):
+    result = run("doctor", TINY)
+    assert result.exit_code == 0, result.stdout
+    assert "the head reads the class token" in result.stdout
+    assert "blocks.0 ... blocks." in result.stdout
+    assert "cam                    no: its head reads the class token" in result.stdout
+
+
+def test_doctor_in_json_at_another_size(run):
+    result = run("doctor", TINY, "--size", "96x160", "--json")
+    found = json.loads(result.stdout)
+    assert found["healthy"]
+    assert found["layout"]["grid"] == [6, 10]
+    assert found["maps"]["seen"] == found["maps"]["expected"] > 0
+    assert found["difference"]["largest"] < 1e-12
+    assert found["difference"]["precision"] == "float64"
+
+
+def test_doctor_of_a_cnn_says_that_it_has_no_attention(run):
+    result = run("doctor", "timm:test_resnet", "--size", "64")
+    assert result.exit_code == 1
+    assert "it has no attention" in result.stdout
+    assert "saliency               works" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["timm:vit_tinyy"], "vit_tiny"), ([TINY, "--size", "big"], "takes HEIGHTxWIDTH in pixels, but 'big' came")],
+)
+def test_a_wrong_doctor(run, arguments, message):
+    result = run("doctor", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+# -- demo and the program ---------------------------------------------------------------------------------------------
+
+
+def test_demo(run, tmp_path):
+    result = run("demo", "--out", tmp_path / "demo")
+    assert result.exit_code == 0
+    names = {p.name for p in (tmp_path / "demo").iterdir()}
+    assert "sheet.png" in names
+    assert {n for n in names if n.startswith("cat_and_dog.Egyptian_Mau")}
+    assert {n for n in names if n.startswith("cat_and_dog.leonberger")}
+    assert "Try next" in result.stdout
+
+
+def test_every_photo_has_its_origin():
+    photos = Path(pl.__file__).parent / "assets" / "photos"
+    text = (photos / "ORIGINS.md").read_text(encoding="utf-8")
+    assert all(f"`{p.name}`" in text for p in photos.glob("*.jpg"))
+    assert all(p.stat().st_size < 150_000 for p in photos.glob("*.jpg"))
+
+
+def test_help_starts_without_torch():
+    code = "import sys, patchlight.cli; assert not {'torch', 'timm', 'numpy', 'matplotlib'} & set(sys.modules), 'slow import'"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    started = time.perf_counter()
+    assert b"explain" in program("--help").stdout
+    assert time.perf_counter() - started < 5  # 0.4 s on an idle machine
+
+
+def test_version_and_wrong_options(run):
+    assert run("--version").stdout == f"patchlight {pl.__version__}\n"
+    assert run("explain").exit_code == 2
+    assert run("nothing").exit_code == 2
+    assert run("explain", "a.png", "--precision", "float8").exit_code == 2
+
+
+def test_the_program_says_one_message_without_a_traceback(photo, tmp_path):
+    done = program("explain", photo("a.png"), "--method", "rolout", "--out", tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.decode().startswith("patchlight: There is no method 'rolout'.")
+    assert b"Traceback" not in done.stderr
+
+
+def test_the_program_with_a_list_on_standard_input(photo, tmp_path):
+    (tmp_path / "bad.png").write_bytes(b"x")
+    given = f"{photo('a.png')}\n{tmp_path / 'bad.png'}\n".encode()
+    done = program("explain", "-", "--out", tmp_path / "out", "--json", "--method", "centre,saliency", stdin=given)
+    assert done.returncode == 1, done.stderr
+    assert len(json.loads(done.stdout)["records"]) == 2
+    assert done.stderr == b""

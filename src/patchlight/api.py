@@ -110,16 +110,17 @@ def compare(
     layouts = LayoutOnce(subject, (int(size[0]), int(size[1])))
     for job in jobs:
         check_needs(job.method, layouts, subject.name)
-    run = Run(subject, jobs, layouts, target, len(source), seed, insides, batch_size or BATCH.get(like.device.type, 16), progress)
+    run = Run(subject, jobs, layouts, target, len(source), seed, insides, progress)
     notes: list[str] = []
 
-    def work(start: int, stop: int) -> Batch:
-        done = run.batch(source.batch(start, stop, like=like), start)
+    def work(start: int, stop: int, size: int) -> Batch:
+        with torch.inference_mode(mode=False):  # a caller's inference mode would forbid gradients
+            done = run.batch(source.batch(start, stop, like=like), start, size)
         if progress is not None:
             progress(stop, len(source))
         return done
 
-    batches = list(in_batches(len(source), run.size, work, note=notes.append))
+    batches = list(in_batches(len(source), batch_size or BATCH.get(like.device.type, 16), work, note=notes.append))
     return {job.label: joined(job, batches, source, run, notes) for job in jobs}
 
 
@@ -179,15 +180,16 @@ class Run:
     count: int
     seed: int
     insides: bool
-    size: int
     progress: Progress | None
 
-    def batch(self, images: Tensor, start: int) -> Batch:
+    def batch(self, images: Tensor, start: int, size: int) -> Batch:
+        images = images.clone() if images.is_inference() else images
+
         def find(logits: Tensor) -> Target:
             check_logits(logits, start)
             return resolve(self.target, logits, self.subject.labels, start=start, count=self.count)
 
-        ask = Ask(self.subject.model, self.subject.forward, images, find, self.layout, seed=self.seed, batch=self.size)
+        ask = Ask(self.subject.model, self.subject.forward, images, find, self.layout, self.seed, size, start, self.count)
         if self.count == len(images) and self.progress is not None:
             ask.progress = self.progress
         parts = self.traced(images, find, ask)

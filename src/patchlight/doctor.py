@@ -20,6 +20,7 @@ from patchlight.tracing.as_found import as_found
 from patchlight.tracing.trace import Recorder, block_hooks, first_tensor, trace
 
 SMALL = {"steps": 2, "samples": 2, "relu": False}  # enough to see that a method runs; what ReLU cuts off may be everything
+MOST_TOKENS = {"attention_flow": 300}  # where the work is not in the passes, and more tokens would take minutes
 PASS = Taps("logit", frozenset({"attention"}))  # what most methods ask of the forward pass
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 
@@ -166,6 +167,10 @@ def tried(method: Method, subject: Subject, images: Tensor, layout: Layout) -> F
     """One method on one picture, unless the layout says why not."""
     if reason := next((r for need in method.needs if (r := layout.missing(need))), None):
         return Finding(method.name, works=False, reason=reason)
+    if layout.tokens > (most := MOST_TOKENS.get(method.name, layout.tokens)):
+        return Finding(
+            method.name, works=False, reason=f"not tried: {layout.tokens} tokens take it minutes, up to {most} seconds"
+        )
     settings = {name: value for name, value in SMALL.items() if name in method.settings}
     try:
         found = compare(subject, images, {method.name: settings})[method.name].scores

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from PIL import Image
 
 import patchlight as pl
+from patchlight import doctor
 from patchlight.cli import compare
+from patchlight.core.registry import discover
 
 TINY = "timm:test_vit"
 
@@ -136,6 +140,37 @@ def test_doctor_of_a_cnn_says_that_it_has_no_attention(run):
     assert result.exit_code == 1
     assert "it has no attention" in result.stdout
     assert "saliency               works" in result.stdout
+
+
+def test_what_the_doctor_says_of_faults(monkeypatch):
+    method = discover()["rollout"]
+    subject = pl.load(TINY, weights="random")
+    layout, images = subject.layout(), torch.zeros(1, 3, *subject.preprocess.size)
+    monkeypatch.setitem(doctor.MOST_TOKENS, "rollout", 10)
+    assert doctor.tried(method, subject, images, layout).reason.startswith("not tried: 101 tokens")
+    monkeypatch.delitem(doctor.MOST_TOKENS, "rollout")
+    for scores, reason in ((torch.zeros(1, 4, 4), "its map is constant"), (torch.full((1, 4, 4), torch.nan), "are not finite")):
+        made = SimpleNamespace(scores=scores)
+        monkeypatch.setattr(doctor, "compare", lambda *_, made=made: {"rollout": made})
+        found = doctor.tried(method, subject, images, layout)
+        assert found.broken
+        assert reason in found.reason
+    report = doctor.Report("m", (4, 4), layout, findings=(found,))
+    assert not report.healthy
+    assert doctor.largest_difference({"a": scores}, {"b": scores}) == ("a, b", float("inf"))
+
+
+def test_the_doctor_sees_a_block_that_tracing_changes(monkeypatch):
+    watched = doctor.watched
+
+    def changed(*arguments):
+        seen, outputs = watched(*arguments)
+        return seen, outputs | {"blocks.2": outputs["blocks.2"] * 1.01}
+
+    monkeypatch.setattr(doctor, "watched", changed)
+    report = doctor.examine(doctor.redrawn(pl.load(TINY, weights="random")))
+    assert not report.healthy
+    assert report.problem.startswith("tracing changes the output of blocks.2 by 1.0e-02")
 
 
 @pytest.mark.parametrize(

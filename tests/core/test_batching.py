@@ -21,7 +21,8 @@ WORDINGS = [
 def test_batches_are_halved_until_they_fit(error, limit, expected):
     notes: list[str] = []
 
-    def work(start: int, stop: int) -> tuple[int, int]:
+    def work(start: int, stop: int, size: int) -> tuple[int, int]:
+        assert stop - start <= size
         if stop - start > limit:
             raise error
         return start, stop
@@ -34,7 +35,7 @@ def test_batches_are_halved_until_they_fit(error, limit, expected):
 
 
 def test_one_picture_that_does_not_fit_is_an_error():
-    def work(start: int, stop: int) -> None:
+    def work(start: int, stop: int, _size: int) -> None:
         raise torch.OutOfMemoryError(f"CUDA out of memory for {start}:{stop}\nmore")
 
     with pytest.raises(pl.PatchlightError, match=r"one picture does not fit into memory \(CUDA out of memory for 0:1\)"):
@@ -42,7 +43,7 @@ def test_one_picture_that_does_not_fit_is_an_error():
 
 
 def test_any_other_error_is_passed_on():
-    def work(start: int, stop: int) -> None:
+    def work(start: int, stop: int, _size: int) -> None:
         raise RuntimeError(f"shapes differ in {start}:{stop}")
 
     with pytest.raises(RuntimeError, match="shapes differ in 0:3"):

@@ -37,8 +37,11 @@ def by_family() -> list[Method]:
 
 
 def is_fast(method: Method) -> bool:
+    """At most three passes a picture, and no heavy work beside them."""
+    from patchlight.doctor import MOST_TOKENS
+
     cost = method.cost({name: s.default for name, s in method.settings.items()})
-    return cost.forwards + cost.backwards <= FAST
+    return cost.forwards + cost.backwards <= FAST and method.name not in MOST_TOKENS
 
 
 def missing(method: Method, layout: Layout) -> str | None:

@@ -13,22 +13,25 @@ from patchlight.core.errors import PatchlightError
 T = TypeVar("T")
 
 
-def in_batches(count: int, size: int, work: Callable[[int, int], T], *, note: Callable[[str], None]) -> Iterator[T]:
-    """Yield work(start, stop) over `count` items; a batch that does not fit is halved, and the smaller size is kept."""
+def in_batches(count: int, size: int, work: Callable[[int, int, int], T], *, note: Callable[[str], None]) -> Iterator[T]:
+    """Yield work(start, stop, size) over `count` items; a size that does not fit is halved, and the smaller one is kept.
+
+    The work gets the size as well, since it may make several variants of few pictures.
+    """
     start = 0
     while start < count:
         stop = min(start + size, count)
         try:
-            result = work(start, stop)
+            result = work(start, stop, size)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            if stop - start == 1:
+            if size == 1:
                 raise PatchlightError(
                     f"one picture does not fit into memory ({str(error).splitlines()[0]}). "
                     "Use a smaller model or input size, half precision, or device='cpu'."
                 ) from error
-            size = (stop - start) // 2
+            size //= 2
         else:
             yield result
             start = stop

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from patchlight.core.errors import SettingError
-from patchlight.core.layout import Block, Layout
+from patchlight.core.errors import ModelError, SettingError
+from patchlight.core.layout import Block, Layout, block_index, not_global
 from patchlight.tracing.seen import Seen
 
 Readout = int | tuple[int, int] | Literal["class", "mean"] | None
@@ -42,6 +42,20 @@ def token_index(layout: Layout, readout: Readout) -> int:
     raise SettingError(f"readout takes None, 'class', 'mean', a token 0 to {layout.tokens - 1} or a patch (row, column), but {readout!r} came.")
 
 
+def trunk_readout(layout: Layout, readout: Readout) -> Readout:
+    """For methods that read the trunk only: behind it a pooling attention reads all patches, which the mean stands for."""
+    return "mean" if readout is None and layout.pool == "attention" else readout
+
+
+def map_index(layout: Layout, block: int, *, method: str) -> int:
+    """The index of a block (-1: the very last) whose one map joins all tokens, or an error before any work."""
+    index = len(layout.blocks) - 1 if block == -1 else block_index(layout, block, method=method)
+    chosen = layout.blocks[index]
+    if chosen.kind not in ("global", "class", "pool") or chosen.maps != 1:
+        raise ModelError(f"{method}: {not_global(chosen)}. Choose a block that does, or a method that reads tokens: grad_cam.")
+    return index
+
+
 def start_row(layout: Layout, readout: Readout, like: Tensor) -> Tensor:
     """The row behind the last block, (b, n): what the head reads; behind a class-attention or pooling block its query."""
     batch, last = like.shape[0], layout.blocks[-1]
@@ -71,6 +85,19 @@ def read(row: Tensor, maps: Tensor) -> Tensor:
     """(b, h, k): the rows of the maps (b, h, q, k), weighted by the row (b, n); queries of class and pooling blocks in full."""
     queries = maps.shape[-2]
     return torch.einsum("bq,bhqk->bhk", row[:, :queries] if queries < row.shape[1] else row, maps)
+
+
+def share(row: Tensor, sums: Tensor) -> Tensor:
+    """row / sums, and 0 where a row of the map holds nothing."""
+    return torch.where(sums != 0, row / sums.where(sums != 0, 1.0), 0.0)
+
+
+def divide(row: Tensor, total: Tensor, block: Seen, *, tokens: int) -> Tensor:
+    """row_i / sum_i for the tokens that attend: what makes rownorm(U) of U for the row in front of it."""
+    sums = total[..., 0]
+    if block.block.kind == "class":
+        return torch.cat([share(row[:, :1], sums), row[:, 1:]], 1)
+    return share(row if block.block.kind == "pool" else row[:, -tokens:], sums)
 
 
 def discard_smallest(maps: Tensor, fraction: float, *, protect: int) -> Tensor:

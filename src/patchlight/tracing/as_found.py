@@ -42,7 +42,7 @@ def thaw(undo: ExitStack, store: dict[str, Any]) -> None:
     for name, tensor in store.items():
         if tensor is not None and tensor.is_inference():
             undo.callback(store.__setitem__, name, tensor)
-            store[name] = tensor.clone()
+            store[name] = tensor.detach().clone()
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -15,12 +15,15 @@ from patchlight.core.layout import Layout
 from patchlight.core.seeds import generator
 from patchlight.core.targets import Target
 from patchlight.tracing.as_found import as_found
-from patchlight.tracing.attention import at_least_float
+from patchlight.tracing.attention import HALF_SCALE, at_least_float
 
 
 @dataclass(eq=False)
 class Ask:
-    """One batch of pictures put to a model: forward passes and gradients to the pixels, in steps that fit `batch`."""
+    """One batch of pictures put to a model: forward passes and gradients to the pixels, in steps that fit `batch`.
+
+    `start` is the number of the first of them among the `count` pictures of the whole run.
+    """
 
     model: nn.Module
     forward: Callable[[Tensor], Tensor]
@@ -29,6 +32,8 @@ class Ask:
     layout: Callable[[], Layout]
     seed: int = 0
     batch: int = 16
+    start: int = 0
+    count: int = 1
     progress: Callable[[int, int], None] = lambda _done, _total: None
     logits: Tensor | None = None
     target: Target | None = None
@@ -50,7 +55,7 @@ class Ask:
     def score(self, images: Tensor) -> Tensor:
         """Logits without a graph."""
         with as_found(self.model), torch.no_grad():
-            return self.forward(images)
+            return self.forward(images.detach().clone())  # some models normalise in place
 
     def gradient(self) -> Tensor:
         """(b, 3, H, W) gradient of the target at the pictures themselves; learns logits and target on the way."""
@@ -60,13 +65,13 @@ class Ask:
         """The gradient at `copies` variants of the batch, one batch after the other in `images`."""
         with as_found(self.model), torch.enable_grad(), plain_kernel(self.images):
             leaf = images.detach().clone().requires_grad_()
-            logits = self.forward(leaf)
+            logits = self.forward(leaf.clone())
             if self.target is None:
                 self.learn(logits)
             assert self.target is not None  # noqa: S101
             scalar = self.target.repeat(copies).scalar(logits, "logit")
-            scale = 1024.0 if logits.dtype == torch.float16 else 1.0  # small gradients vanish in float16
-            (found,) = torch.autograd.grad(scalar * scale, [leaf], allow_unused=True)
+            scale = HALF_SCALE if leaf.dtype == torch.float16 else 1.0
+            found = torch.autograd.grad(scalar * scale, [leaf], allow_unused=True)[0] if scalar.requires_grad else None
         if found is None:
             raise ModelError("the output does not depend on the pictures through differentiable steps. Use a masking method.")
         return at_least_float(found) / scale

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from patchlight.core.errors import TraceError
 
+HALF_SCALE = 1024.0  # a gradient of 1e-8 is 0 in float16: the scalar is scaled up and the gradients down again
+
+
 @dataclass(frozen=True, eq=False)
 class Fused:
     """The arguments of one fused attention: its map and the map's gradient are computed from them when a method asks.
@@ -32,7 +35,7 @@ class Fused:
 
     def scores(self) -> Tensor:
         """S = q kᵀ scale + mask, in float32 or better."""
-        query, key = at_least_float(self.query), at_least_float(self.key)
+        query, key = at_least_float(self.query, packed=True), at_least_float(self.key, packed=True)
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
         scores = (query * scale) @ key.transpose(-2, -1)
         if self.is_causal:
@@ -44,7 +47,7 @@ class Fused:
 
     def map_gradient(self, context: Tensor) -> Tensor:
         """∂y/∂A = ∂y/∂(A v) vᵀ"""
-        return context @ at_least_float(self.value).transpose(-2, -1)
+        return context @ at_least_float(self.value, packed=True).transpose(-2, -1)
 
 
 def fused(
@@ -64,9 +67,10 @@ def fused(
     return Fused(query, key, value, attn_mask, is_causal, scale)
 
 
-def at_least_float(tensor: Tensor) -> Tensor:
-    """Half precision is widened: products over many blocks underflow in it."""
-    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
+def at_least_float(tensor: Tensor, *, packed: bool = False) -> Tensor:
+    """Half precision is widened: products over many blocks underflow in it. `packed`: contiguous, in the same copy."""
+    layout = torch.contiguous_format if packed else torch.preserve_format
+    return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32), memory_format=layout)
 
 
 def multi_head(

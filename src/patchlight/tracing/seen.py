@@ -21,6 +21,7 @@ class Seen:
     block: Block
     entering: Tensor | None = None  # (b, n, d) the residual stream in front of the block, or a grid
     middle: Tensor | None = None  # the stream between attention and MLP
+    summed: Tensor | None = None  # middle + MLP: the same as `leaving` where no norm follows
     leaving: Tensor | None = None
     normed: Tensor | None = None  # what the attention reads: the norm of `entering`
     normed_middle: Tensor | None = None
@@ -38,12 +39,12 @@ class Seen:
     def drop(self) -> None:
         """Forget the tensors: autograd frees its own as the backward pass goes by."""
         self.calls, self.maps, self.score_maps, self.gradients = [], [], [], {}
-        self.value = self.entering = self.middle = self.leaving = self.normed = self.normed_middle = self.projected = None
+        self.value = self.entering = self.middle = self.summed = self.leaving = self.normed = self.normed_middle = self.projected = None
         self.refresh()
 
     def refresh(self) -> None:
         """Forget what was worked out for the methods of one pass."""
-        for name in ("attention", "scores", "slope"):
+        for name in ("attention", "scores", "slope", "mean_attention", "positive"):
             self.__dict__.pop(name, None)
 
     @property
@@ -67,13 +68,23 @@ class Seen:
         found = self.gradients["attention"]
         return plain_map(self.calls[0].map_gradient(found) if self.calls else found)
 
+    @cached_property
+    def mean_attention(self) -> Tensor:
+        """mean_h A (b, q, k), which several methods read."""
+        return self.attention.mean(1)
+
+    @cached_property
+    def positive(self) -> Tensor:
+        """[∂y/∂A]^+ ⊙ A = [∂y/∂A ⊙ A]^+ (b, h, q, k), which several methods read."""
+        return (self.slope * self.attention).clamp_min_(0)
+
     def gradient(self, name: str = "attention") -> Tensor:
         return self.slope if name == "attention" else self.gradients[name]
 
     def stream(self, name: str) -> Tensor:
         """A token tensor by name, (b, n, d)."""
         tensor = getattr(self, name)
-        if tensor is None:
+        if tensor is None or (name == "leaving" and tensor is not self.summed):
             raise TraceError(
                 f"block {self.block.name} shows no {name!r} tokens: expected a pre-norm residual block "
                 "(x + attention(norm(x)), then x + mlp(norm(x))). Use a method that reads attention only, such as transformer_mm."

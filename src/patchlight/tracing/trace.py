@@ -20,12 +20,11 @@ from patchlight.core.layout import Layout
 from patchlight.core.registry import Objective, Taps
 from patchlight.core.targets import Target
 from patchlight.tracing.as_found import as_found
-from patchlight.tracing.attention import Fused, at_least_float
+from patchlight.tracing.attention import HALF_SCALE, Fused, at_least_float
 from patchlight.tracing.seen import Seen, as_tokens
 from patchlight.tracing.watch import Watch
 
 Steps = Generator[None, Seen | None, Tensor]
-HALF_SCALE = 1024.0  # a gradient of 1e-8 is 0 in float16: the scalar is scaled up and the gradients down again
 
 
 @dataclass
@@ -106,8 +105,12 @@ class Recorder:
 
     def add(self, left: Any, right: Any, out: Tensor) -> None:
         block = self.current
-        if block is not None and block.count and block.middle is None and (left is block.entering or right is block.entering):
+        if block is None or not block.count:
+            return
+        if block.middle is None and (left is block.entering or right is block.entering):
             block.middle = out
+        elif block.middle is not None and (left is block.middle or right is block.middle):
+            block.summed = out
 
     def multiply(self, left: Any, right: Any, out: Tensor) -> None:
         block = self.current
@@ -222,7 +225,8 @@ class Trace:
             self.recorder.skipping = objective == "skip"
             with torch.enable_grad():
                 scalar = self.target.scalar(self.logits, objective) * self.recorder.scale
-            torch.autograd.grad(scalar, [self.recorder.root], retain_graph=not drop, allow_unused=True)
+            if scalar.requires_grad:
+                torch.autograd.grad(scalar, [self.recorder.root], retain_graph=not drop, allow_unused=True)
             missed = [b.block.name for b in queue.blocks if b.pending]
             if missed:
                 raise TraceError(f"no gradient reached the attention of {', '.join(missed)}: these blocks do not feed the output.")
@@ -290,7 +294,7 @@ def trace(
     recorder = Recorder(layout, taps)
     gradients = any(t.objective for t in taps)
     with as_found(model), torch.set_grad_enabled(gradients), block_hooks(model, layout, recorder), Watch(recorder):
-        logits = forward(images.detach().clone() if images.is_inference() else images.detach())
+        logits = forward(images.detach().clone())  # some models normalise in place
     check_maps(recorder)
 
     def again(images: Tensor, taps: Sequence[Taps]) -> Trace:

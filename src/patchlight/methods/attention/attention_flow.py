@@ -31,7 +31,7 @@ def attention_flow(trace: Trace, *, normalise: bool = False, readout: Readout = 
     while (seen := (yield)) is not None:
         if is_skipped(seen.block, readout) or seen.block.kind in ("class", "pool"):
             continue
-        fused = seen.attention.mean(1).double()  # (b, n, n)
+        fused = seen.mean_attention.double()  # (b, n, n)
         steps.append(with_skip(fused).cpu())
         trace.keep("capacity", seen.index, lambda: with_skip(fused))  # noqa: B023  called at once
         if source is None:

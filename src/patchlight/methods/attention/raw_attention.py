@@ -1,11 +1,18 @@
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from patchlight.core.layout import block_index
+from patchlight.core.errors import SettingError
+from patchlight.core.layout import Layout
 from patchlight.core.registry import Cost, Taps, method
-from patchlight.methods._chain import Readout, read, start_row
+from patchlight.methods._chain import Readout, map_index, read, start_row
 from patchlight.tracing.trace import Steps, Trace
+
+
+def taps(settings: Mapping[str, Any], layout: Layout) -> Taps:
+    map_index(layout, settings["block"], method="raw_attention")
+    return Taps()
 
 
 @method(
@@ -13,7 +20,7 @@ from patchlight.tracing.trace import Steps, Trace
     equation="M = mean_h A_l[cls, :]",
     needs=("last attention",),
     cost=Cost(1, 0),
-    taps=Taps(),
+    taps=taps,
     class_blind=True,
 )
 def raw_attention(
@@ -23,7 +30,7 @@ def raw_attention(
 
     The row of the class token (or the mean of the rows, where the head pools) of one block's attention, over heads.
     """
-    index = block_index(trace.layout, block, method="raw_attention") if block != -1 else len(trace.layout.blocks) - 1
+    index = map_index(trace.layout, block, method="raw_attention")
     scores = None
     while (seen := (yield)) is not None:
         if seen.index == index:
@@ -40,8 +47,6 @@ FUSE = {"mean": lambda r: r.mean(1), "max": lambda r: r.amax(1), "min": lambda r
 
 
 def check_head(head: int, heads: int) -> int:
-    from patchlight.core.errors import SettingError
-
     if not -heads <= head < heads:
         raise SettingError(f"raw_attention: head takes 0 to {heads - 1}, but {head} came.")
     return head

@@ -4,8 +4,9 @@ from typing import Literal
 
 import torch
 
+from patchlight.core.layout import block_index
 from patchlight.core.registry import Cost, Taps, method
-from patchlight.methods._chain import Readout, check_fraction, discard_smallest, is_skipped, start_row, through
+from patchlight.methods._chain import Readout, check_fraction, discard_smallest, divide, is_skipped, start_row, through
 from patchlight.tracing.trace import Steps, Trace
 
 
@@ -35,18 +36,18 @@ def rollout(
     check_fraction("rollout: discard", discard)
     check_fraction("rollout: residual", residual)
     layout, rows = trace.layout, None
+    start = block_index(layout, start_block, method="rollout")
     while (seen := (yield)) is not None:
-        if seen.index < start_block or is_skipped(seen.block, readout):
+        if seen.index < start or is_skipped(seen.block, readout):
             continue
-        maps = seen.attention  # (b, h, q, k)
-        fused = list(maps.unbind(1)) if head_fusion == "separate" else [FUSE[head_fusion](maps)]
+        fused = FUSE[head_fusion](seen)
         if rows is None:
-            rows = [start_row(layout, readout, maps)] * len(fused)
+            rows = [start_row(layout, readout, fused[0])] * len(fused)
         steps = [(1 - residual) * discard_smallest(m, discard, protect=layout.prefix) for m in fused]
         total = [m.sum(-1, keepdim=True) + (residual if seen.block.kind != "pool" else 0.0) for m in steps]
         # rownorm(U) = (r I + (1 - r) F) / (r + row sums of (1 - r) F); the row vector is divided before it meets U
         rows = [
-            through(divide(row, t, seen.block.kind, layout.tokens), seen, m, tokens=layout.tokens, keep=residual)
+            through(divide(row, t, seen, tokens=layout.tokens), seen, m, tokens=layout.tokens, keep=residual)
             for row, t, m in zip(rows, total, steps, strict=True)
         ]
         trace.keep("partial product", seen.index, lambda: torch.stack(rows).mean(0))  # noqa: B023  called at once
@@ -54,12 +55,10 @@ def rollout(
     return torch.stack(rows).mean(0)
 
 
-FUSE = {"mean": lambda m: m.mean(1), "max": lambda m: m.amax(1), "min": lambda m: m.amin(1)}
+FUSE = {
+    "mean": lambda seen: [seen.mean_attention],
+    "max": lambda seen: [seen.attention.amax(1)],
+    "min": lambda seen: [seen.attention.amin(1)],
+    "separate": lambda seen: list(seen.attention.unbind(1)),
+}
 
-
-def divide(row: torch.Tensor, total: torch.Tensor, kind: str, tokens: int) -> torch.Tensor:
-    """row_i / sum_i for the tokens that attend."""
-    sums = total[..., 0]
-    if kind == "class":
-        return torch.cat([row[:, :1] / sums, row[:, 1:]], 1)
-    return row / sums if kind == "pool" else row[:, -tokens:] / sums

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from patchlight.core.errors import SettingError
-from patchlight.core.layout import Layout
+from patchlight.core.layout import Layout, block_index
 from patchlight.core.registry import Cost, Taps, method
 from patchlight.methods._chain import Readout, is_skipped, read, start_row, through
 from patchlight.tracing.trace import Steps, Trace
@@ -42,12 +42,12 @@ def tam(
         raise SettingError(f"tam: steps takes 2 or more (both ends of the path count), but {steps} came. For none, integrate=False.")
     layout = trace.layout
     gate = gate_index(layout, readout)
-    start = round(len(layout.trunk) / 3) if start_block is None else start_block
+    start = round(len(layout.trunk) / 3) if start_block is None else block_index(layout, start_block, method="tam")
     row = gradient = None
     while (seen := (yield)) is not None:
         if is_skipped(seen.block, readout):
             continue
-        fused = seen.attention.mean(1)
+        fused = seen.mean_attention
         if seen.index == gate:
             row = through(start_row(layout, readout, fused), seen, fused, tokens=layout.tokens, keep=0.0)
             gradient = seen.gradient()  # (b, h, q, k)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Literal
 
 from patchlight.core.registry import Cost, Taps, method
-from patchlight.methods._chain import Readout, is_skipped, read, start_row
+from patchlight.methods._chain import Readout, read, start_row, trunk_readout
 from patchlight.tracing.trace import Steps, Trace
 
 
@@ -29,19 +29,15 @@ def ag_cam(
     """
     total = None
     while (seen := (yield)) is not None:
-        if is_skipped(seen.block, readout) or (seen.block.kind in ("class", "pool") and readout is None):
+        if seen.block.kind != "global":
             continue
         product = seen.gradient().clamp_min(0) * seen.scores.sigmoid()  # (b, h, q, k)
-        row = start_row(trace.layout, readout if readout is not None else trunk_readout(trace), product)
+        row = start_row(trace.layout, trunk_readout(trace.layout, readout), product)
         rows = FUSE[head_fusion](read(row, product))
         total = rows if total is None else total + rows
         trace.keep("block map", seen.index, lambda: rows)  # noqa: B023  called at once
     assert total is not None  # noqa: S101
     return total
-
-
-def trunk_readout(trace: Trace) -> Readout:
-    return "mean" if trace.layout.pool == "attention" else None
 
 
 FUSE = {"sum": lambda r: r.sum(1), "mean": lambda r: r.mean(1), "max": lambda r: r.amax(1)}

@@ -25,7 +25,7 @@ def attcat(trace: Trace, *, sign: Literal["signed", "positive", "absolute"] = "s
         if seen.block.kind != "global":
             continue
         tokens, slope = (as_tokens(t, seen.block.grid) for t in (seen.stream("entering"), seen.gradient("entering")))
-        part = SIGN[sign]((tokens * slope).sum(-1) * seen.attention.mean((1, 2)))  # (b, n)
+        part = SIGN[sign]((tokens * slope).sum(-1) * seen.mean_attention.mean(1))  # (b, n)
         total = part if total is None else total + part
         trace.keep("block map", seen.index, lambda: part)  # noqa: B023  called at once
     assert total is not None  # noqa: S101

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from patchlight.core.layout import Layout, block_index
 from patchlight.core.registry import Cost, Taps, method
-from patchlight.methods._chain import Readout, read, start_row
+from patchlight.methods._chain import Readout, map_index, read, start_row
 from patchlight.tracing.seen import Seen, as_tokens
 from patchlight.tracing.trace import Steps, Trace
 
@@ -46,8 +46,8 @@ def grad_cam(
 
 
 def where(features: str, block: int, layout: Layout) -> int:
-    if features == "attention" and block == -1:
-        return len(layout.blocks) - 1
+    if features == "attention":
+        return map_index(layout, block, method="grad_cam")
     return block_index(layout, block, method="grad_cam")
 
 

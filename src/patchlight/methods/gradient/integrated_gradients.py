@@ -33,6 +33,8 @@ def integrated_gradients(
     """
     if steps < 2:
         raise SettingError(f"integrated_gradients: steps takes 2 or more, but {steps} came.")
+    if not np.isfinite(baseline):
+        raise SettingError(f"integrated_gradients: baseline takes a finite number, but {baseline} came.")
     logits, target = ask.look()
     points, weights = rule(quadrature, steps)
     start = torch.full_like(ask.images, baseline)

@@ -33,6 +33,8 @@ def smooth_grad(
     """
     if noise is None and samples < 1:
         raise SettingError(f"smooth_grad: samples takes 1 or more, but {samples} came.")
+    if not sigma >= 0:
+        raise SettingError(f"smooth_grad: sigma takes 0 or more, but {sigma} came.")
     count = len_of(noise) or samples
     variant = given_noise(ask, noise) if noise is not None else drawn_noise(ask, sigma)
     total = torch.zeros_like(ask.images, dtype=torch.promote_types(ask.images.dtype, torch.float32))
@@ -44,14 +46,15 @@ def smooth_grad(
 
 
 def len_of(noise: Tensor | None) -> int:
-    return 0 if noise is None else noise.shape[-4]
+    return 0 if noise is None or noise.dim() < 4 else noise.shape[-4]
 
 
 def given_noise(ask: Ask, noise: Tensor) -> Callable[[int], Tensor]:
     expected = tuple(ask.images.shape[1:])
-    if noise.dim() not in (4, 5) or tuple(noise.shape[-3:]) != expected:
-        raise SettingError(f"smooth_grad: noise takes (m, {', '.join(map(str, expected))}), but {tuple(noise.shape)} came.")
-    noise = noise.to(ask.images)
+    if noise.dim() not in (4, 5) or tuple(noise.shape[-3:]) != expected or (noise.dim() == 5 and len(noise) != ask.count):
+        size = ", ".join(map(str, expected))
+        raise SettingError(f"smooth_grad: noise takes (m, {size}) or ({ask.count}, m, {size}), but {tuple(noise.shape)} came.")
+    noise = (noise[ask.start : ask.start + len(ask.images)] if noise.dim() == 5 else noise).to(ask.images)
     return lambda k: ask.images + noise[..., k, :, :, :]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from patchlight.core.layout import Layout, block_index
 from patchlight.core.registry import Cost, Taps, method
-from patchlight.methods._chain import Readout, is_skipped, start_row, through
+from patchlight.methods._chain import Readout, is_skipped, start_row, through, trunk_readout
 from patchlight.tracing.seen import Seen
 from patchlight.tracing.trace import Steps, Trace
 
@@ -54,9 +54,10 @@ def vtranm(
     while (seen := (yield)) is not None:
         if is_skipped(seen.block, readout) or (not aggregate and seen.index != chosen):
             continue
-        positive = seen.gradient().clamp_min(0) * seen.attention  # (b, h, q, k)
+        positive = seen.positive  # (b, h, q, k)
         if not aggregate:
-            row = through(start_row(layout, readout or "class", positive), seen, positive.mean(1), tokens=layout.tokens, keep=0.0)
+            whole = start_row(layout, trunk_readout(layout, readout), positive)
+            row = through(whole, seen, positive.mean(1), tokens=layout.tokens, keep=0.0)
             continue
         mlp = transform.mlp(seen)  # (b, n)
         update = (positive * transform.attention(seen)).mean(1)  # (b, q, k)

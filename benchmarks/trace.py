@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     torch.manual_seed(0)
-    model = timm.create_model(given.model, pretrained=False).eval().requires_grad_(False)
+    model = timm.create_model(given.model, pretrained=False).eval().requires_grad_(requires_grad=False)
     subject = pl.load(model.to(given.device, PRECISIONS[given.precision]))
     images = torch.randn(given.batch, 3, *subject.preprocess.size).to(subject.device, subject.dtype)
     found = measure(rows(subject, images), rounds=given.rounds, device=given.device)

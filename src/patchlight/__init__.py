@@ -13,16 +13,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from patchlight.api import compare as compare
+    from patchlight.api import explain as explain
     from patchlight.core.errors import PatchlightError as PatchlightError
     from patchlight.core.layout import Block as Block
     from patchlight.core.layout import Layout as Layout
     from patchlight.core.preprocess import Preprocess as Preprocess
-    from patchlight.api import compare as compare
-    from patchlight.api import explain as explain
+    from patchlight.core.registry import Method
     from patchlight.explanation import Explanation as Explanation
     from patchlight.models.load import load as load
     from patchlight.models.subject import Subject as Subject
-    from patchlight.core.registry import discover as methods
+
+    def methods() -> Mapping[str, Method]: ...
+
 
 __version__ = "0.1.0"
 

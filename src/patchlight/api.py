@@ -232,7 +232,9 @@ def no_autocast(images: Tensor) -> AbstractContextManager[Any]:
 def check_logits(logits: Tensor, start: int) -> None:
     bad = (~logits.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
     if bad:
-        raise ModelError(f"the model's outputs for pictures {[start + b for b in bad[:5]]} are not finite. Use float32 or bfloat16.")
+        raise ModelError(
+            f"the model's outputs for pictures {[start + b for b in bad[:5]]} are not finite. Use float32 or bfloat16."
+        )
 
 
 def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: Sequence[str]) -> Explanation:

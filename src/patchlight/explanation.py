@@ -59,7 +59,7 @@ class Explanation:
         """(B, H, W) at the model's input size, raw and signed; token scores are enlarged bilinearly."""
         if self.pixel_scores is not None:
             return self.pixel_scores
-        assert self.tokens is not None  # noqa: S101
+        assert self.tokens is not None
         return to_pixels(self.tokens, self.size)
 
     @property
@@ -84,9 +84,11 @@ class Explanation:
         from patchlight.render.overlay import overlay
 
         if not -len(self) <= index < len(self):
-            raise PictureError(f"picture {index} was asked for, but there are {len(self)}. Give a number from 0 to {len(self) - 1}.")
+            raise PictureError(
+                f"picture {index} was asked for, but there are {len(self)}. Give a number from 0 to {len(self) - 1}."
+            )
         photo = self.source.picture(index % len(self)).image
-        return overlay(photo, self.array(index), box=self.source.box(index, photo.size), **options)
+        return overlay(photo, self.array(index), box=self.source.box(photo.size), **options)
 
     def array(self, index: int) -> np.ndarray:
         """The map of one picture as a numpy array."""

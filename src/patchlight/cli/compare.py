@@ -127,7 +127,7 @@ def rows_of(batch: Batch, found: Mapping[str, Explanation], names: Sequence[str]
     some = next(iter(found.values()))
     for index in range(len(batch)):
         photo = batch.picture(index).image
-        picture, box = shrunk(photo, batch.box(index, photo.size), LONGEST)
+        picture, box = shrunk(photo, batch.box(photo.size), LONGEST)
         label, share = class_and_share(some, index)
         rather = "" if some.against is None else f" rather than {some.class_name(int(some.against[index]))}"
         yield Row(

@@ -160,6 +160,7 @@ def block_index(layout: Layout, block: int, *, method: str) -> int:
     count = len(layout.trunk)
     if not -count <= block < count:
         raise LayoutError(
-            f"{method}: block {block} was asked for, but the model has {count} blocks. Give a number from {-count} to {count - 1}."
+            f"{method}: block {block} was asked for, but the model has {count} blocks. "
+            f"Give a number from {-count} to {count - 1}."
         )
     return block % count

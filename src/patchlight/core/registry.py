@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
 from patchlight.core.errors import SettingError, nearest
 from patchlight.core.layout import Layout
 
+T = TypeVar("T")
 Objective = Literal["logit", "probability", "skip"]
 
 
@@ -75,7 +76,9 @@ class Setting:
             if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
                 return value
         hint = nearest(value, self.choices) if isinstance(value, str) and self.choices else ""
-        raise SettingError(f"{method}: {self.name} takes {self.described}, but {value!r} came.{hint} See `patchlight methods {method}`.")
+        raise SettingError(
+            f"{method}: {self.name} takes {self.described}, but {value!r} came.{hint} See `patchlight methods {method}`."
+        )
 
 
 NAMES: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", type(None): "None", torch.Tensor: "tensor"}
@@ -145,8 +148,8 @@ def method(
             paper=paper,
             equation=equation,
             needs=needs,
-            cost=cost if callable(cost) else lambda _: cost,
-            taps=taps if callable(taps) or taps is None else lambda _, __: taps,
+            cost=constant(cost) if isinstance(cost, Cost) else cost,
+            taps=constant(taps) if isinstance(taps, Taps) else taps,
             returns=returns,
             class_blind=class_blind,
             stochastic=stochastic,
@@ -156,6 +159,10 @@ def method(
         return function
 
     return register
+
+
+def constant(value: T) -> Callable[..., T]:
+    return lambda *_: value
 
 
 def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:

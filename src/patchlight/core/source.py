@@ -46,8 +46,8 @@ class Source:
         item = self.items[index] if self.items else None
         return Path(item).name if isinstance(item, (str, Path)) else f"picture {index}"
 
-    def box(self, index: int, size: tuple[int, int]) -> Box:
-        """The part of the picture that the model saw, in the picture's pixels (width, height)."""
+    def box(self, size: tuple[int, int]) -> Box:
+        """The part of a picture of this size (width, height) that the model saw, in its pixels."""
         width, height = size
         return (0.0, 0.0, float(width), float(height)) if self.tensor is not None else self.preprocess.box(width, height)
 
@@ -60,7 +60,9 @@ def open_source(images: Any, preprocess: Preprocess) -> Source:
         return Source(preprocess, tensor=checked(images))
     items = tuple(item for image in as_list(images) for item in expand(image))
     if not items:
-        raise PictureError("no pictures came. Give a path, a list of paths, PIL images, uint8 arrays or a float tensor (B, 3, H, W).")
+        raise PictureError(
+            "no pictures came. Give a path, a list of paths, PIL images, uint8 arrays or a float tensor (B, 3, H, W)."
+        )
     return Source(preprocess, items=items)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -59,18 +59,24 @@ def resolve(target: Any, logits: Tensor, labels: Sequence[str], *, start: int = 
         value = target(logits)
         if not isinstance(value, Tensor) or value.shape != (batch,):
             came = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise TargetError(f"target: a function must turn logits {tuple(logits.shape)} into ({batch},) scores, but {came} came.")
-        return Target(torch.full((batch,), -1, device=device), function=target)
+            raise TargetError(
+                f"target: a function must turn logits {tuple(logits.shape)} into ({batch},) scores, but {came} came."
+            )
+        return Target(torch.full((batch,), -1, device=device), function=cast(Callable[[Tensor], Tensor], target))
     if isinstance(target, tuple):
         if len(target) != 2:
-            raise TargetError(f"target: a contrast is a pair (class, other class), but {target!r} came. For one class each, give a list.")
+            raise TargetError(
+                f"target: a contrast is a pair (class, other class), but {target!r} came. For one class each, give a list."
+            )
         one, other = (class_index(t, labels, classes) for t in target)
         return Target(torch.full((batch,), one, device=device), torch.full((batch,), other, device=device))
     if isinstance(target, (list, Tensor)) or hasattr(target, "tolist"):
         items = target if isinstance(target, list) else target.tolist()
         items = items if isinstance(items, list) else [items] * count
         if len(items) != count:
-            raise TargetError(f"target: {count} pictures need {count} targets, but {len(items)} came. Give one, or one for each picture.")
+            raise TargetError(
+                f"target: {count} pictures need {count} targets, but {len(items)} came. Give one, or one for each picture."
+            )
         chosen = [class_index(t, labels, classes) for t in items[start : start + batch]]
         return Target(torch.tensor(chosen, device=device))
     return Target(torch.full((batch,), class_index(target, labels, classes), device=device))
@@ -93,7 +99,9 @@ def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
 def label_index(name: str, labels: Sequence[str]) -> int:
     """Exact name first, then a unique part of one; upper and lower case and underscores do not matter."""
     if not labels:
-        raise TargetError(f"target: {name!r} is a label, but the model has no label names. Give a number, or load(..., labels=[...]).")
+        raise TargetError(
+            f"target: {name!r} is a label, but the model has no label names. Give a number, or load(..., labels=[...])."
+        )
     plain = [label.lower().replace("_", " ") for label in labels]
     wanted = name.lower().replace("_", " ")
     found = [i for i, label in enumerate(plain) if label == wanted] or [i for i, label in enumerate(plain) if wanted in label]
@@ -102,7 +110,9 @@ def label_index(name: str, labels: Sequence[str]) -> int:
     if found:
         some = ", ".join(labels[i] for i in found[:5])
         raise TargetError(f"target: {name!r} fits {len(found)} labels ({some}). Give the full name or a number.")
-    raise TargetError(f"target: there is no label {name!r}.{nearest(name, labels) if len(labels) < 60 else near_few(name, labels)}")
+    raise TargetError(
+        f"target: there is no label {name!r}.{nearest(name, labels) if len(labels) < 60 else near_few(name, labels)}"
+    )
 
 
 def near_few(name: str, labels: Sequence[str]) -> str:

@@ -30,7 +30,9 @@ def readout_weights(layout: Layout, readout: Readout, like: Tensor) -> Tensor:
 def token_index(layout: Layout, readout: Readout) -> int:
     if readout == "class":
         if not layout.prefix:
-            raise SettingError("readout='class': the model has no class token. Use readout=None, 'mean', a token or a patch (row, column).")
+            raise SettingError(
+                "readout='class': the model has no class token. Use readout=None, 'mean', a token or a patch (row, column)."
+            )
         return 0
     if isinstance(readout, tuple) and len(readout) == 2:
         (row, column), (height, width) = readout, layout.grid
@@ -39,7 +41,9 @@ def token_index(layout: Layout, readout: Readout) -> int:
         return layout.prefix + row * width + column
     if isinstance(readout, int) and 0 <= readout < layout.tokens:
         return readout
-    raise SettingError(f"readout takes None, 'class', 'mean', a token 0 to {layout.tokens - 1} or a patch (row, column), but {readout!r} came.")
+    raise SettingError(
+        f"readout takes None, 'class', 'mean', a token 0 to {layout.tokens - 1} or a patch (row, column), but {readout!r} came."
+    )
 
 
 def trunk_readout(layout: Layout, readout: Readout) -> Readout:

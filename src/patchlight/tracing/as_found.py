@@ -18,23 +18,23 @@ def as_found(model: nn.Module) -> Iterator[None]:
         undo.enter_context(torch.inference_mode(mode=False))
         for module in model.modules():
             if module.training:
-                swap(undo, module, "training", False)
+                swap(undo, module, training=False)
             if getattr(module, "grad_checkpointing", False):
-                swap(undo, module, "grad_checkpointing", False)
+                swap(undo, module, grad_checkpointing=False)
             for store in (module._parameters, module._buffers):
                 thaw(undo, store)
         for parameter in model.parameters():
             if parameter.requires_grad:
-                parameter.requires_grad_(False)
-                undo.callback(parameter.requires_grad_, True)
+                swap(undo, parameter, requires_grad=False)
         if any(is_compiled(m) for m in model.modules()):
             undo.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
-def swap(undo: ExitStack, module: nn.Module, name: str, value: Any) -> None:
-    undo.callback(setattr, module, name, getattr(module, name))
-    setattr(module, name, value)
+def swap(undo: ExitStack, thing: object, **values: Any) -> None:
+    for name, value in values.items():
+        undo.callback(setattr, thing, name, getattr(thing, name))
+        setattr(thing, name, value)
 
 
 def thaw(undo: ExitStack, store: dict[str, Any]) -> None:

@@ -79,7 +79,7 @@ def multi_head(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    embed_dim_to_check: int,
+    embed_dim_to_check: int,  # noqa: ARG001
     num_heads: int,
     in_proj_weight: Tensor | None,
     in_proj_bias: Tensor | None,
@@ -113,7 +113,7 @@ def multi_head(
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
-        assert in_proj_weight is not None  # noqa: S101  torch's own invariant
+        assert in_proj_weight is not None
         weights = in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
     projected = (F.linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True))  # pyright: ignore
@@ -137,7 +137,7 @@ def joint_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) 
         mask = mask.unflatten(0, (batch, heads)) if mask.dim() == 3 else mask[None, None]
     if padding is not None:
         hidden = additive(padding, query)
-        assert hidden is not None  # noqa: S101
+        assert hidden is not None
         mask = hidden[:, None, None] if mask is None else mask + hidden[:, None, None]
     return mask
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,12 +18,12 @@ from patchlight.core.registry import Taps
 from patchlight.tracing.as_found import as_found
 from patchlight.tracing.attention import Fused
 from patchlight.tracing.seen import as_tokens
-from patchlight.tracing.trace import block_hooks, first_tensor
 from patchlight.tracing.trace import Recorder as TraceRecorder
+from patchlight.tracing.trace import block_hooks, first_tensor
 from patchlight.tracing.watch import Watch
 
 Forward = Callable[[Tensor], Tensor]
-Shape = tuple[int, ...]
+Shape = Sequence[int]
 MOST_PREFIX = 64
 
 
@@ -137,11 +137,11 @@ def block_names(model: nn.Module, seen: Recorder) -> list[str]:
     return names
 
 
-def innermost_member(modules: dict[str, nn.Module], stack: Shape | tuple[str, ...]) -> str:
+def innermost_member(modules: dict[str, nn.Module], stack: Sequence[str]) -> str:
     for name in reversed(stack):
-        parent, _, _ = str(name).rpartition(".")
+        parent, _, _ = name.rpartition(".")
         if name and isinstance(modules[parent], (nn.ModuleList, nn.Sequential, nn.ModuleDict)):
-            return str(name)
+            return name
     return ""
 
 
@@ -161,9 +161,7 @@ def has_projections(module: nn.Module) -> bool:
     return sum(isinstance(m, nn.Linear) for m in module.modules()) >= 2
 
 
-def describe_blocks(
-    model: nn.Module, seen: Recorder, names: list[str], layout: Layout, size: tuple[int, int]
-) -> list[Block]:
+def describe_blocks(model: nn.Module, seen: Recorder, names: list[str], layout: Layout, size: tuple[int, int]) -> list[Block]:
     modules = dict(model.named_modules())
     counts = Counter(names)
     blocks = []
@@ -303,7 +301,9 @@ def find_pool(layout: Layout, rows: Tensor | None) -> tuple[Pool, tuple[float, .
 
 def feeding_rows(model: nn.Module, forward: Forward, images: Tensor, layout: Layout) -> tuple[Tensor | None, set[str]]:
     """(n,) the size of the gradient of a random mix of the outputs at each token; and pooling blocks that feed no output."""
-    tail = LastLinear(layout, [Taps("logit", frozenset({"final"})), Taps("logit", frozenset({"attention"}), first=len(layout.trunk))])
+    tail = LastLinear(
+        layout, [Taps("logit", frozenset({"final"})), Taps("logit", frozenset({"attention"}), first=len(layout.trunk))]
+    )
     with as_found(model), torch.enable_grad(), block_hooks(model, layout, tail), Watch(tail), closing(tail):
         logits = forward(images)
         for output in (logits, tail.features):

@@ -39,7 +39,9 @@ class Seen:
     def drop(self) -> None:
         """Forget the tensors: autograd frees its own as the backward pass goes by."""
         self.calls, self.maps, self.score_maps, self.gradients = [], [], [], {}
-        self.value = self.entering = self.middle = self.summed = self.leaving = self.normed = self.normed_middle = self.projected = None
+        self.value = self.entering = self.middle = self.summed = self.leaving = self.normed = self.normed_middle = (
+            self.projected
+        ) = None
         self.refresh()
 
     def refresh(self) -> None:
@@ -142,5 +144,3 @@ def as_tokens(tensor: Tensor, grid: tuple[int, int]) -> Tensor:
     if tensor.dim() == 4 and tuple(tensor.shape[2:]) == grid:
         return tensor.flatten(2).transpose(1, 2)
     return tensor
-
-

@@ -180,17 +180,19 @@ class Trace:
     kept: dict[str, dict[int, Tensor]] | None = None
     notes: list[str] = field(default_factory=list)
 
-    def keep(self, name: str, index: int, value: Callable[[], Tensor]) -> None:
+    def keep(self, name: str, index: int, value: Tensor) -> None:
         """Store an inside of a method, if insides were asked for."""
         if self.kept is not None:
-            self.kept.setdefault(name, {})[index] = value().detach().clone()
+            self.kept.setdefault(name, {})[index] = value.detach().clone()
 
     @property
     def final(self) -> tuple[Tensor, Tensor]:
         """The last tokens before pooling and the gradient of the objective there, both (b, n, d)."""
         final, gradient = self.recorder.final, self.recorder.final_gradient
         if final is None or gradient is None:
-            raise TraceError("the tokens in front of the pooling were not seen. Give the block names: load(..., layout=Layout(...)).")
+            raise TraceError(
+                "the tokens in front of the pooling were not seen. Give the block names: load(..., layout=Layout(...))."
+            )
         grid = self.layout.trunk[-1].grid
         return as_tokens(at_least_float(final), grid), as_tokens(gradient, grid)
 
@@ -229,7 +231,9 @@ class Trace:
                 torch.autograd.grad(scalar, [self.recorder.root], retain_graph=not drop, allow_unused=True)
             missed = [b.block.name for b in queue.blocks if b.pending]
             if missed:
-                raise TraceError(f"no gradient reached the attention of {', '.join(missed)}: these blocks do not feed the output.")
+                raise TraceError(
+                    f"no gradient reached the attention of {', '.join(missed)}: these blocks do not feed the output."
+                )
         queue.flush()
 
 
@@ -311,7 +315,9 @@ def block_hooks(model: nn.Module, layout: Layout, recorder: Recorder) -> Iterato
     with ExitStack() as undo:
         for name in dict.fromkeys(b.name for b in layout.blocks):
             if name not in modules:
-                raise TraceError(f"the layout names a block {name!r} that the model does not have. Give names from named_modules().")
+                raise TraceError(
+                    f"the layout names a block {name!r} that the model does not have. Give names from named_modules()."
+                )
             undo.callback(modules[name].register_forward_pre_hook(recorder.enter, with_kwargs=True).remove)
             undo.callback(modules[name].register_forward_hook(recorder.leave).remove)
         yield

@@ -28,8 +28,8 @@ class Sink(Protocol):
 class Watch(TorchFunctionMode):
     """Hands every attention of a forward pass to a sink; what is computed stays as it is.
 
-    Of fused attention the sink gets the arguments. An explicit softmax becomes an attention map when it, or what shape changes, casts, dropout
-    and head mixing made of it, is multiplied with values.
+    Of fused attention the sink gets the arguments. An explicit softmax becomes an attention map when it, or what shape
+    changes, casts, dropout and head mixing made of it, is multiplied with values.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -37,7 +37,7 @@ class Watch(TorchFunctionMode):
         self.sink = sink
         self.candidates: dict[int, tuple[Tensor, Tensor]] = {}  # id of a map -> (map, scores): holding the map keeps the id
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = HANDLERS.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs or {})

@@ -33,7 +33,7 @@ def attention_flow(trace: Trace, *, normalise: bool = False, readout: Readout = 
             continue
         fused = seen.mean_attention.double()  # (b, n, n)
         steps.append(with_skip(fused).cpu())
-        trace.keep("capacity", seen.index, lambda: with_skip(fused))  # noqa: B023  called at once
+        trace.keep("capacity", seen.index, with_skip(fused))
         if source is None:
             whole = readout if readout is not None or layout.pool != "attention" else "mean"
             source = start_row(layout, whole, fused)[0].double().cpu().numpy()

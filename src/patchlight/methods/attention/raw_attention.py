@@ -24,7 +24,12 @@ def taps(settings: Mapping[str, Any], layout: Layout) -> Taps:
     class_blind=True,
 )
 def raw_attention(
-    trace: Trace, *, block: int = -1, head_fusion: Literal["mean", "max", "min"] = "mean", head: int | None = None, readout: Readout = None
+    trace: Trace,
+    *,
+    block: int = -1,
+    head_fusion: Literal["mean", "max", "min"] = "mean",
+    head: int | None = None,
+    readout: Readout = None,
 ) -> Steps:
     """Where the tokens that feed the head attend in one block.
 
@@ -36,10 +41,10 @@ def raw_attention(
         if seen.index == index:
             whole = start_row(trace.layout, readout, seen.attention)
             rows = read(whole, seen.attention)  # (b, h, k)
-            trace.keep("attention", index, lambda: seen.attention)
+            trace.keep("attention", index, seen.attention)
             picked = rows[:, check_head(head, rows.shape[1])] if head is not None else None
             scores = picked if picked is not None else FUSE[head_fusion](rows)
-    assert scores is not None  # noqa: S101
+    assert scores is not None
     return scores
 
 

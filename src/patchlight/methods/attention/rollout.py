@@ -50,8 +50,8 @@ def rollout(
             through(divide(row, t, seen, tokens=layout.tokens), seen, m, tokens=layout.tokens, keep=residual)
             for row, t, m in zip(rows, total, steps, strict=True)
         ]
-        trace.keep("partial product", seen.index, lambda: torch.stack(rows).mean(0))  # noqa: B023  called at once
-    assert rows is not None  # noqa: S101
+        trace.keep("partial product", seen.index, torch.stack(rows).mean(0))
+    assert rows is not None
     return torch.stack(rows).mean(0)
 
 
@@ -61,4 +61,3 @@ FUSE = {
     "min": lambda seen: [seen.attention.amin(1)],
     "separate": lambda seen: list(seen.attention.unbind(1)),
 }
-

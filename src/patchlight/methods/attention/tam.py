@@ -24,13 +24,19 @@ def cost(settings: Mapping[str, Any]) -> Cost:
 
 @method(
     paper="Yuan et al. 2021, Explaining Information Flow Inside Vision Transformers Using Markov Chain",
-    equation="s_L = A_L[cls, :], s_l = s_{l+1} (mean_h A_l + I); W = mean_h [mean_k dy/dA_L (k x / (m - 1))]^+; M = s ⊙ W[cls, :]",
+    equation="s_L = A_L[cls, :], s_l = s_{l+1} (mean_h A_l + I); W = mean_h [mean_k ∂y/∂A_L at k x/(m-1)]^+; M = s ⊙ W[cls, :]",
     needs=("chain",),
     cost=cost,
     taps=taps,
 )
 def tam(
-    trace: Trace, *, start_block: int | None = None, steps: int = 20, integrate: bool = True, chain: bool = True, readout: Readout = None
+    trace: Trace,
+    *,
+    start_block: int | None = None,
+    steps: int = 20,
+    integrate: bool = True,
+    chain: bool = True,
+    readout: Readout = None,
 ) -> Steps:
     """Transition attention maps: a chain of attention states, gated by the last block's gradient along a path from grey.
 
@@ -39,7 +45,9 @@ def tam(
     is not integrated gradients and sums to nothing in particular.
     """
     if steps < 2:
-        raise SettingError(f"tam: steps takes 2 or more (both ends of the path count), but {steps} came. For none, integrate=False.")
+        raise SettingError(
+            f"tam: steps takes 2 or more (both ends of the path count), but {steps} came. For none, integrate=False."
+        )
     layout = trace.layout
     gate = gate_index(layout, readout)
     start = round(len(layout.trunk) / 3) if start_block is None else block_index(layout, start_block, method="tam")
@@ -53,9 +61,10 @@ def tam(
             gradient = seen.gradient()  # (b, h, q, k)
         elif chain and row is not None and seen.index >= start:
             row = through(row, seen, fused, tokens=layout.tokens)
-        trace.keep("state", seen.index, lambda: row)  # noqa: B023  # pyright: ignore
-    assert row is not None  # noqa: S101
-    assert gradient is not None  # noqa: S101
+        if row is not None:
+            trace.keep("state", seen.index, row)
+    assert row is not None
+    assert gradient is not None
     if integrate:
         gradient = path_mean(trace, gradient, steps, gate)
     weights = read(start_row(layout, readout, gradient), gradient.clamp_min(0)).mean(1)
@@ -83,5 +92,5 @@ def last_gradient(gate: int) -> Steps:
     while (seen := (yield)) is not None:
         if seen.index == gate:
             found = seen.gradient()
-    assert isinstance(found, torch.Tensor)  # noqa: S101
+    assert isinstance(found, torch.Tensor)
     return found

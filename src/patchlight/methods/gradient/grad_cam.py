@@ -20,13 +20,19 @@ def taps(settings: Mapping[str, Any], layout: Layout) -> Taps:
 
 @method(
     paper="Selvaraju et al. 2017; on attention as in Chefer et al. 2021, on tokens as in pytorch-grad-cam",
-    equation="tokens: M = [Σ_k mean_i(∂y/∂F_ik) F_k]^+, F = norm before the attention; attention: M = [mean_h mean_j(∇A[cls, j]) A[cls, :]]^+",
+    equation="tokens: M = [Σ_k mean_i(∂y/∂F_ik) F_k]^+, F = norm before the attention; "
+    "attention: M = [mean_h mean_j(∇A[cls, j]) A[cls, :]]^+",
     needs=("tokens",),
     cost=Cost(1, 1),
     taps=taps,
 )
 def grad_cam(
-    trace: Trace, *, features: Literal["tokens", "attention"] = "tokens", block: int = -1, relu: bool = True, readout: Readout = None
+    trace: Trace,
+    *,
+    features: Literal["tokens", "attention"] = "tokens",
+    block: int = -1,
+    relu: bool = True,
+    readout: Readout = None,
 ) -> Steps:
     """Feature maps of one block weighted by their mean gradient.
 
@@ -40,8 +46,8 @@ def grad_cam(
             weigh = weighted_attention if features == "attention" else weighted_tokens
             scores = weigh(seen, layout, readout)
             if features == "attention":
-                trace.keep("attention", at, lambda: seen.attention)
-    assert scores is not None  # noqa: S101
+                trace.keep("attention", at, seen.attention)
+    assert scores is not None
     return scores.clamp_min(0) if relu else scores
 
 

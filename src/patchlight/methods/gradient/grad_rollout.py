@@ -38,6 +38,6 @@ def grad_rollout(trace: Trace, *, start_block: int = 0, discard: float = 0.0, re
         if row is None:
             row = start_row(layout, readout, fused)
         row = through(divide(row, total, seen, tokens=layout.tokens), seen, step, tokens=layout.tokens, keep=0.5)
-        trace.keep("partial product", seen.index, lambda: row)  # noqa: B023  # pyright: ignore
-    assert row is not None  # noqa: S101
+        trace.keep("partial product", seen.index, row)
+    assert row is not None
     return row

@@ -33,7 +33,7 @@ def transformer_mm(trace: Trace, *, start_block: int = 0, readout: Readout = Non
         if row is None:
             row = start_row(trace.layout, readout, update)
         row = through(row, seen, update, tokens=trace.layout.tokens)
-        trace.keep("update", seen.index, lambda: update)  # noqa: B023  called at once
-        trace.keep("row", seen.index, lambda: row)  # noqa: B023  # pyright: ignore
-    assert row is not None  # noqa: S101
+        trace.keep("update", seen.index, update)
+        trace.keep("row", seen.index, row)
+    assert row is not None
     return row

@@ -23,7 +23,8 @@ def taps(settings: Mapping[str, Any], layout: Layout) -> Taps:
 
 @method(
     paper="Wu et al. 2024, Token Transformation Matters (TokenTM), also called VTranM",
-    equation="C = U_2L ... U_1 C_0; attention: U = I + mean_h([∇A]^+ ⊙ A W), MLP: U = I + W; W = diag(|Ẽ| / |E| · softmax_j cos(E_j, Ẽ_j))",
+    equation="C = U_2L ... U_1 C_0; attention: U = I + mean_h([∇A]^+ ⊙ A W), MLP: U = I + W; "
+    "W = diag(|Ẽ| / |E| · softmax_j cos(E_j, Ẽ_j))",
     needs=("chain",),
     cost=Cost(1, 1),
     taps=taps,
@@ -31,7 +32,7 @@ def taps(settings: Mapping[str, Any], layout: Layout) -> Taps:
 def vtranm(
     trace: Trace,
     *,
-    gradient: Literal["probability", "logit"] = "probability",
+    gradient: Literal["probability", "logit"] = "probability",  # noqa: ARG001  read by the taps above
     lengths: bool = True,
     directions: bool = True,
     init: Literal["lengths", "identity"] | None = None,
@@ -48,7 +49,8 @@ def vtranm(
     """
     layout = trace.layout
     transform = Transform(trace, lengths=lengths, directions=directions, reference=reference)
-    row = start = None
+    row: Tensor | None = None
+    start: Tensor | None = None
     updates: dict[int, tuple[Tensor, Tensor]] = {}
     chosen = block_index(layout, block, method="vtranm")
     while (seen := (yield)) is not None:
@@ -69,7 +71,7 @@ def vtranm(
             start = seen.stream("entering").norm(dim=-1)
         if trace.kept is not None:
             updates[seen.index] = (update, mlp)
-    assert row is not None  # noqa: S101
+    assert row is not None
     if (init or ("lengths" if lengths else "identity")) == "lengths" and start is not None:
         row = row * start
     else:
@@ -98,9 +100,10 @@ class Transform:
     def weights(self, index: int, part: str, vectors: tuple[Tensor, Tensor]) -> Tensor:
         ratio, cosine = vectors
         direction = cosine.softmax(-1)  # NECC, over all tokens
-        self.trace.keep(f"{part} length ratio", index, lambda: ratio)
-        self.trace.keep(f"{part} direction", index, lambda: direction)
-        return (ratio if self.lengths else 1.0) * (direction if self.directions else 1.0)
+        self.trace.keep(f"{part} length ratio", index, ratio)
+        self.trace.keep(f"{part} direction", index, direction)
+        one = torch.ones_like(ratio)
+        return (ratio if self.lengths else one) * (direction if self.directions else one)
 
 
 def keep_insides(trace: Trace, updates: Mapping[int, tuple[Tensor, Tensor]], start: Tensor) -> None:
@@ -112,6 +115,6 @@ def keep_insides(trace: Trace, updates: Mapping[int, tuple[Tensor, Tensor]], sta
     for index in sorted(i for i in updates if trace.layout.blocks[i].kind == "global"):
         update, mlp = updates[index]
         halves = (eye + update, eye + torch.diag_embed(mlp.expand_as(start)))
-        trace.keep("update", index, lambda: torch.stack(halves, 1))  # noqa: B023  called at once
+        trace.keep("update", index, torch.stack(halves, 1))
         running = halves[1] @ (halves[0] @ running)
-        trace.keep("contribution", index, lambda: running)  # noqa: B023  called at once
+        trace.keep("contribution", index, running)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -208,10 +208,10 @@ class Run:
         taps = [j.method.taps(j.settings, layout) for j in jobs if j.method.taps is not None]
         shared = trace(self.subject.model, self.subject.forward, images, layout, taps=taps, target=find)
         ask.logits, ask.target = shared.logits.detach(), shared.target
-        views = [replace(shared, kept={} if self.insides else None, notes=[]) for _ in jobs]
-        steps = [j.method.function(v, **j.settings) for j, v in zip(jobs, views, strict=True)]
         # gradients and products are taken in the precision of the forward pass or float32, never cast down again
-        with no_autocast(images):
+        with closing(shared.recorder), no_autocast(images):
+            views = [replace(shared, kept={} if self.insides else None, notes=[]) for _ in jobs]
+            steps = [j.method.function(v, **j.settings) for j, v in zip(jobs, views, strict=True)]
             found = shared.feed(list(zip(taps, steps, strict=True)))
         seconds = time.perf_counter() - started
         parts = zip(jobs, views, found, strict=True)

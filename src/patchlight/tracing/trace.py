@@ -162,7 +162,9 @@ class Recorder:
             self.final_gradient = at_least_float(gradient) / self.scale
 
     def close(self) -> None:
-        """Hooks hold this recorder and it holds the tensors: the circle is cut here."""
+        """Hooks hold this recorder and it holds the tensors, by way of autograd, where no collector looks: it is cut here."""
+        for block in self.seen:
+            block.drop()
         self.seen.clear()
         self.final = self.final_gradient = self.root = self.current = self.arrive = None
 
@@ -297,14 +299,17 @@ def trace(
     """One watched forward pass; a graph is built only from the first tensor whose gradient is wanted."""
     recorder = Recorder(layout, taps)
     gradients = any(t.objective for t in taps)
-    with as_found(model), torch.set_grad_enabled(gradients), block_hooks(model, layout, recorder), Watch(recorder):
-        logits = forward(images.detach().clone())  # some models normalise in place
-    check_maps(recorder)
+    with ExitStack() as failed:
+        failed.callback(recorder.close)
+        with as_found(model), torch.set_grad_enabled(gradients), block_hooks(model, layout, recorder), Watch(recorder):
+            logits = forward(images.detach().clone())  # some models normalise in place
+        check_maps(recorder)
+        found = target(logits.detach())
+        failed.pop_all()
 
     def again(images: Tensor, taps: Sequence[Taps]) -> Trace:
         return trace(model, forward, images, layout, taps=taps, target=lambda _: found)
 
-    found = target(logits.detach())
     return Trace(layout, images, logits, found, recorder, again)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -174,10 +175,19 @@ def test_files_that_are_no_pictures(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     with pytest.raises(PictureError, match=r"notes\.jpg is not a picture that Pillow can read: .*convert it to PNG or JPEG"):
         read_picture(tmp_path / "notes.jpg")
-    with pytest.raises(PictureError, match=r"empty\.png is empty \(0 bytes\).* Fetch or copy it again"):
+    with pytest.raises(
+        PictureError, match=r"empty\.png is empty \(0 bytes\), but a picture was expected. Fetch or copy it again"
+    ):
         read_picture(tmp_path / "empty.png")
     with pytest.raises(PictureError, match="is a folder, but a picture was expected"):
         read_picture(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(PictureError, match=r"pipe\.png is neither a file nor a folder, but a picture was expected"):
+        read_picture(tmp_path / "pipe.png")
 
 
 def test_missing_files_suggest_their_neighbours(tmp_path: Path) -> None:

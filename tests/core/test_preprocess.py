@@ -233,6 +233,10 @@ def test_timm_configurations_that_cannot_be_met(config: dict[str, Any], message:
         ),
         ({"do_resize": False}, r"leaves the size of the picture open \(size None, no crop\)"),
         ({"size": 64, "resample": 5}, r"resizes with 5, but one of bicubic"),
+        (
+            {"size": 64, "image_mean": [0.5, 0.5]},
+            r"has 2 values of image_mean, but 3 were expected, one for each colour. Give preprocess=",
+        ),
     ],
 )
 def test_processors_that_cannot_be_met(config: dict[str, Any], message: str) -> None:

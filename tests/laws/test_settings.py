@@ -20,6 +20,8 @@ WRONG = [
     ("grad_rollout", {"discard": 2}, "grad_rollout: discard takes a share from 0"),
     ("tam", {"steps": 1}, r"tam: steps takes 2 or more \(both ends of the path count\), but 1 came"),
     ("integrated_gradients", {"steps": 1}, "integrated_gradients: steps takes 2 or more, but 1 came"),
+    ("integrated_gradients", {"baseline": float("nan")}, "integrated_gradients: baseline takes a finite number, but nan came"),
+    ("smooth_grad", {"sigma": -1.0}, "smooth_grad: sigma takes 0 or more, but -1.0 came"),
     ("smooth_grad", {"samples": 0}, "smooth_grad: samples takes 1 or more, but 0 came"),
     ("smooth_grad", {"noise": torch.zeros(4, 3, 8, 8)}, r"noise takes \(m, 3, 32, 32\).*but \(4, 3, 8, 8\) came"),
     ("smooth_grad", {"noise": torch.zeros(3, 32, 32)}, r"noise takes \(m, 3, 32, 32\).*but \(3, 32, 32\) came"),
@@ -86,8 +88,14 @@ def test_no_methods_at_all_is_an_error():
 @pytest.mark.parametrize("network", ["swin", "hf_swin", "torchvision_swin"])
 @pytest.mark.parametrize(("method", "settings"), [("raw_attention", {}), ("grad_cam", {"features": "attention"})])
 def test_the_attention_of_a_windowed_block_is_an_error(network, method, settings):
-    with pytest.raises(pl.PatchlightError, match="attends within windows"):
+    with pytest.raises(pl.PatchlightError, match="does not join all tokens with one map: it attends within windows"):
         explain(network, method, block=0, **settings)
+
+
+@pytest.mark.parametrize("network", ["hf_swin", "torchvision_swin"])
+def test_where_the_last_block_joins_all_tokens_another_block_is_advised(network):
+    with pytest.raises(pl.PatchlightError, match=r"raw_attention: block .* attends within windows\. Choose a block that does"):
+        explain(network, "raw_attention", block=0)
 
 
 def test_the_attention_of_a_last_block_with_windows_is_an_error():

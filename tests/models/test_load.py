@@ -190,7 +190,7 @@ def test_preprocessing_at_another_size_sees_the_same_part() -> None:
     ],
 )
 def test_names_without_a_known_prefix(name: str, hint: str) -> None:
-    with pytest.raises(ModelError, match=rf"^A model is {re.escape(FORMS)}, but '{name}' came\. {hint}"):
+    with pytest.raises(ModelError, match=rf"^A model is {re.escape(FORMS)}, but the name '{name}' came\. {hint}"):
         load(name)
 
 

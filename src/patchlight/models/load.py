@@ -94,7 +94,7 @@ def named(name: str, *, weights: str | Path | None, preprocess: Preprocess | Non
     elif colon and prefix in LOADERS and rest:
         loader = LOADERS[prefix]
     else:
-        raise ModelError(f"A model is {FORMS}, but {name!r} came.{suggestion(name)}")
+        raise ModelError(f"A model is {FORMS}, but the name {name!r} came.{suggestion(name)}")
     if weights == "random":
         return loader(rest, weights=weights, preprocess=preprocess, arguments=arguments)
     with torch.random.fork_rng(devices=[]):  # first values that the weights replace at once: the caller's random numbers stay

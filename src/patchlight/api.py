@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from patchlight.core.targets import Target, resolve
 from patchlight.explanation import Explanation
 from patchlight.models.load import load
 from patchlight.models.subject import Subject
+from patchlight.tracing.as_found import no_autocast
 from patchlight.tracing.ask import Ask
 from patchlight.tracing.trace import trace
 
@@ -47,6 +48,7 @@ class Part:
     seconds: float
     insides: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    conservation: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -219,14 +221,9 @@ class Run:
 
     def asked(self, job: Job, ask: Ask) -> Part:
         started = time.perf_counter()
-        ask.kept, ask.notes = ({} if self.insides else None), []
+        ask.kept, ask.notes, ask.conservation = ({} if self.insides else None), [], {}
         scores = job.method.function(ask, **job.settings)
-        return Part(scores, time.perf_counter() - started, dict(ask.kept or {}), tuple(ask.notes))
-
-
-def no_autocast(images: Tensor) -> AbstractContextManager[Any]:
-    kind = images.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+        return Part(scores, time.perf_counter() - started, dict(ask.kept or {}), tuple(ask.notes), ask.conservation)
 
 
 def check_logits(logits: Tensor, start: int) -> None:
@@ -242,7 +239,7 @@ def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: 
     parts = [b.parts[job.label] for b in batches]
     scores = torch.cat([p.scores for p in parts]).detach()
     layout = run.layout() if job.method.traced else None
-    on_tokens = job.method.returns == "tokens"
+    on_tokens = job.method.returns(job.settings) == "tokens"
     if scores.dim() == 2 and layout is not None:
         scores = to_grid(scores, grid_of(layout, scores.shape[1]))
     targets = [b.target for b in batches]
@@ -262,6 +259,7 @@ def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: 
         labels=run.subject.labels,
         notes=tuple(found),
         insides=join_insides([p.insides for p in parts]),
+        conservation=join_insides([p.conservation for p in parts]),
     )
 
 

@@ -43,6 +43,8 @@ class Explanation:
     pixel_scores: Tensor | None = None
     against: Tensor | None = None
     notes: tuple[str, ...] = ()
+    conservation: Mapping[str, Tensor] = field(default_factory=dict)
+    """Of relevance methods, (B,) each: what was received, what arrived, and what every cause kept back."""
     insides: Mapping[str, Any] = field(default_factory=dict)
     """What went on inside, block by block, when asked for: name -> {block: (B, ...)} or (B, ...)."""
 
@@ -129,6 +131,7 @@ class Explanation:
             "size": list(self.size),
             "seconds": round(self.seconds, 4),
             "notes": list(self.notes),
+            **({"conservation": {n: v.tolist() for n, v in self.conservation.items()}} if self.conservation else {}),
             "patchlight": __version__,
             "torch": str(torch.__version__),
         }

@@ -121,6 +121,7 @@ def single(explanation: Explanation, index: int) -> Explanation:
         against=part(explanation.against),
         logits=explanation.logits[index : index + 1],
         notes=notes_of(explanation, index),
+        conservation=of_insides(explanation.conservation, lambda t: t[index : index + 1]),
         insides=of_insides(explanation.insides, lambda t: t[index : index + 1]),
     )
 

@@ -48,7 +48,11 @@ def needs(method: Method) -> str:
 
 def cost(method: Method) -> Cost:
     """With all settings at their defaults."""
-    return method.cost({name: s.default for name, s in method.settings.items()})
+    return method.cost(defaults(method))
+
+
+def defaults(method: Method) -> dict[str, Any]:
+    return {name: s.default for name, s in method.settings.items()}
 
 
 def short(found: Cost) -> str:
@@ -66,7 +70,7 @@ def described(method: Method) -> dict[str, Any]:
         "paper": method.paper,
         "needs": list(method.needs),
         "cost": {"forwards": cost(method).forwards, "backwards": cost(method).backwards},
-        "returns": method.returns,
+        "returns": method.returns(defaults(method)),
         "class_blind": method.class_blind,
         "stochastic": method.stochastic,
         "version": method.version,
@@ -82,7 +86,7 @@ def show(method: Method) -> None:
     console = out()
     say(console, f"{method.name} ({method.family})", style="bold")
     say(console, f"\n{method.description}\n")
-    returns = "scores on the patch grid" if method.returns == "tokens" else "scores on the pixels"
+    returns = "scores on the patch grid" if method.returns(defaults(method)) == "tokens" else "scores on the pixels"
     traits = [t for t, on in (("class-blind", method.class_blind), ("draws random numbers", method.stochastic)) if on]
     for title, text in (
         ("equation", method.equation),

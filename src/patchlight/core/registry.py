@@ -18,6 +18,7 @@ from patchlight.core.errors import SettingError, nearest
 from patchlight.core.layout import Layout
 
 T = TypeVar("T")
+Returns = Literal["tokens", "pixels"]
 Objective = Literal["logit", "probability", "skip"]
 
 
@@ -102,7 +103,7 @@ class Method:
     needs: tuple[str, ...]
     cost: Callable[[Mapping[str, Any]], Cost]
     taps: Callable[[Mapping[str, Any], Layout], Taps] | None
-    returns: Literal["tokens", "pixels"]
+    returns: Callable[[Mapping[str, Any]], Returns]
     class_blind: bool
     stochastic: bool
     version: int
@@ -130,7 +131,7 @@ def method(
     needs: tuple[str, ...] = (),
     cost: Cost | Callable[[Mapping[str, Any]], Cost],
     taps: Taps | Callable[[Mapping[str, Any], Layout], Taps] | None = None,
-    returns: Literal["tokens", "pixels"] = "tokens",
+    returns: Returns | Callable[[Mapping[str, Any]], Returns] = "tokens",
     class_blind: bool = False,
     stochastic: bool = False,
     version: int = 1,
@@ -150,7 +151,7 @@ def method(
             needs=needs,
             cost=constant(cost) if isinstance(cost, Cost) else cost,
             taps=constant(taps) if isinstance(taps, Taps) else taps,
-            returns=returns,
+            returns=returns if callable(returns) else constant(returns),
             class_blind=class_blind,
             stochastic=stochastic,
             version=version,

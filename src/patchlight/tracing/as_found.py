@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -43,6 +43,28 @@ def thaw(undo: ExitStack, store: dict[str, Any]) -> None:
         if tensor is not None and tensor.is_inference():
             undo.callback(store.__setitem__, name, tensor)
             store[name] = tensor.detach().clone()
+
+
+@contextmanager
+def in_precision(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Copies in another precision stand in for the parameters and floating buffers; the model keeps its own tensors."""
+    copies: dict[int, torch.Tensor] = {}
+    with ExitStack() as undo:
+        for module in model.modules():
+            stores: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for store in stores:
+                for name, tensor in store.items():
+                    if tensor is not None and tensor.is_floating_point() and tensor.dtype != dtype:
+                        undo.callback(store.__setitem__, name, tensor)
+                        if id(tensor) not in copies:
+                            copies[id(tensor)] = tensor.detach().to(dtype)
+                        store[name] = copies[id(tensor)]
+        yield
+
+
+def no_autocast(like: torch.Tensor) -> AbstractContextManager[Any]:
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 
 def is_compiled(module: nn.Module) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,8 @@ class Ask:
     progress: Callable[[int, int], None] = lambda _done, _total: None
     logits: Tensor | None = None
     target: Target | None = None
-    kept: dict[str, Tensor] | None = None
+    kept: dict[str, Any] | None = None
+    conservation: dict[str, Tensor] = field(default_factory=dict)  # (b,) for each cause, from methods that conserve
     notes: list[str] = field(default_factory=list)
 
     def look(self) -> tuple[Tensor, Target]:

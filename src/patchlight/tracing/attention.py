@@ -100,7 +100,10 @@ def multi_head(
     is_causal: bool = False,  # noqa: ARG001, FBT001, FBT002  a hint that comes with attn_mask
     **other: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """`F.multi_head_attention_forward` on (n, b, d) inputs: that function cannot be entered under a function mode."""
+    """`F.multi_head_attention_forward` on (n, b, d) inputs, with the pictures first inside.
+
+    The function itself cannot be entered under a function mode.
+    """
     rare = {"bias_k": bias_k, "bias_v": bias_v, "static_k": other.get("static_k"), "static_v": other.get("static_v")}
     if add_zero_attn or any(v is not None for v in rare.values()):
         raise TraceError(
@@ -108,8 +111,7 @@ def multi_head(
             "expected plain keys and values. Build the model without these options, or use a method of the pixel family."
         )
     unbatched = query.dim() == 2
-    if unbatched:
-        query, key, value = (t.unsqueeze(1) for t in (query, key, value))
+    query, key, value = (t.unsqueeze(0) if unbatched else t.transpose(0, 1) for t in (query, key, value))  # (b, n, d)
     if use_separate_proj_weight:
         weights = (q_proj_weight, k_proj_weight, v_proj_weight)
     else:
@@ -117,16 +119,18 @@ def multi_head(
         weights = in_proj_weight.chunk(3)
     biases = in_proj_bias.chunk(3) if in_proj_bias is not None else (None, None, None)
     projected = (F.linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True))  # pyright: ignore
-    q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in projected)  # (n, b, d) -> (b, h, n, d)
+    q, k, v = (t.unflatten(-1, (num_heads, -1)).transpose(1, 2) for t in projected)  # (b, n, d) -> (b, h, n, e)
     mask = joint_mask(attn_mask, key_padding_mask, q)
     context = attend(q, k, v, attn_mask=mask)
-    merged = context.permute(2, 0, 1, 3).flatten(2)  # (n, b, embed_dim)
+    merged = context.transpose(1, 2).flatten(2)  # (b, n, d)
     out = linear(merged, out_proj_weight, out_proj_bias)
     maps = None
     if need_weights:
         maps = fused(q, k, v, mask).scores().softmax(-1).to(q.dtype)
         maps = maps.mean(1) if average_attn_weights else maps
-    return (out.squeeze(1), maps) if unbatched else (out, maps)
+    if unbatched:
+        return out[0], maps if maps is None else maps[0]
+    return out.transpose(0, 1), maps
 
 
 def joint_mask(attn_mask: Tensor | None, padding: Tensor | None, query: Tensor) -> Tensor | None:

@@ -109,7 +109,7 @@ def watch_once(model: nn.Module, forward: Forward, images: Tensor) -> Recorder:
 
 
 @contextmanager
-def all_hooks(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def all_hooks(model: nn.Module, recorder: Any) -> Iterator[None]:
     with ExitStack() as undo:
         for name, module in model.named_modules():
             if not isinstance(module, torch.jit.ScriptModule):

@@ -45,14 +45,17 @@ def thaw(undo: ExitStack, store: dict[str, Any]) -> None:
             store[name] = tensor.detach().clone()
 
 
+def tensors_of(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    return module._parameters, module._buffers
+
+
 @contextmanager
 def in_precision(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Copies in another precision stand in for the parameters and floating buffers; the model keeps its own tensors."""
     copies: dict[int, torch.Tensor] = {}
     with ExitStack() as undo:
         for module in model.modules():
-            stores: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-            for store in stores:
+            for store in tensors_of(module):
                 for name, tensor in store.items():
                     if tensor is not None and tensor.is_floating_point() and tensor.dtype != dtype:
                         undo.callback(store.__setitem__, name, tensor)

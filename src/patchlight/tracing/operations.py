@@ -61,7 +61,7 @@ STRUCTURAL = frozenset(
         F.dropout, T.max, torch.max, T.amax, torch.amax, F.max_pool2d, torch.max_pool2d, F.unfold, F.pixel_unshuffle,
         F.pixel_shuffle, T.unfold, T.tensor_split, torch.tensor_split, T.bfloat16, T.half, torch.max_pool1d, torch.diagonal,
         T.diagonal, T.nan_to_num, torch.nan_to_num, T.requires_grad_, T.ravel, torch.ravel,
-        *(getattr(vars(torch._C.TensorBase)[name], "__get__") for name in ("T", "mT")),
+        *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")),
     }
 )  # fmt: skip
 

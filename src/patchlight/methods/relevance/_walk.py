@@ -58,8 +58,8 @@ class Walk:
         whole = message if self.table.carries == "relevance" else values * message
         if whole.shape[0] % self.pictures:
             raise TraceError(
-                f"{self.table.name}: a tensor {tuple(whole.shape)} does not keep {self.pictures} pictures apart along its first axis. "
-                "Give one picture at a time: batch_size=1."
+                f"{self.table.name}: a tensor {tuple(whole.shape)} does not keep {self.pictures} pictures apart along its first "
+                "axis. Give one picture at a time: batch_size=1."
             )
         return whole.reshape(self.pictures, -1).sum(1)
 

@@ -14,6 +14,8 @@ from patchlight.core.errors import ModelError, PatchlightError
 from patchlight.core.layout import Layout
 from patchlight.core.pictures import read_picture
 from patchlight.core.preprocess import Preprocess
+from patchlight.core.scoring import Scorer
+from patchlight.tracing.as_found import as_found
 from patchlight.tracing.probe import find_layout
 
 WRAPPERS = frozenset({"DataParallel", "DistributedDataParallel", "FullyShardedDataParallel"})
@@ -32,6 +34,7 @@ class Subject:
     given: Layout | None = None
     origin: str = ""
     layouts: dict[tuple[int, int], Layout] = field(default_factory=dict, init=False)
+    scorers: list[Scorer] = field(default_factory=list, init=False)
 
     def __repr__(self) -> str:
         height, width = self.preprocess.size
@@ -49,6 +52,18 @@ class Subject:
                 "Give a model with a classification head, or wrap it in a module whose forward returns the scores."
             )
         return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+    @property
+    def scorer(self) -> Scorer:
+        """The model as a function of pictures, which remembers the batch that suits it; a new one when the model has moved."""
+        if not self.scorers or (self.scorers[0].device, self.scorers[0].dtype) != (self.device, self.dtype):
+            self.scorers[:] = [Scorer(self.scores, self.device, self.dtype)]
+        return self.scorers[0]
+
+    def scores(self, images: Tensor) -> Tensor:
+        """Logits (b, k), with the model left as found."""
+        with as_found(self.model), torch.no_grad():
+            return self.forward(images.detach().clone())  # some models normalise in place
 
     @property
     def device(self) -> torch.device:

@@ -19,6 +19,7 @@ from patchlight.tracing.tape import Call, Messages
 Rule = Callable[[Call, Tensor], Messages]
 SHIFT = 1e-9  # Chefer et al. 2021 shift every denominator by it
 ZENNIT = 1e-6  # the stabiliser of the gamma rule in zennit
+LXT = 1e-10  # the stabiliser of the identity rule in LXT, the code of AttnLRP
 
 
 def shifted(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -219,10 +220,13 @@ def pixel_box(call: Call, relevance: Tensor) -> Messages:
 
 
 def activation_identity(call: Call, multiplier: Tensor) -> Messages:
-    """m f(x) / x: the relevance of an output is that of its input."""
+    """m f(x) / x: the relevance of an output is that of its input. Where x is 0, the slope."""
     (x,) = call.inputs
-    slope = known(call.gradient(torch.ones_like(multiplier)))[0]
-    return (multiplier * torch.where(x == 0, slope, call.out / x),)
+    base = x + LXT
+    found = call.out / base
+    if (held := (x == 0) | (base == 0)).any():
+        found = torch.where(held, known(call.gradient(torch.ones_like(multiplier)))[0], found)
+    return (multiplier * found,)
 
 
 def settings_of(call: Call) -> tuple[Tensor | None, float]:

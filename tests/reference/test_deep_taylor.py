@@ -27,5 +27,7 @@ def test_no_relevance_is_negative_and_all_of_it_is_accounted_for(network):
     assert found.scores.min() >= -1e-12 * found.scores.max()
     kept = found.conservation
     assert (kept["arrived"] > 0.05).all()
-    constants = sum(v for name, v in kept.items() if name in ("class token", "position embedding", "relative position", "constants"))
+    constants = sum(
+        v for name, v in kept.items() if name in ("class token", "position embedding", "relative position", "constants")
+    )
     tiny.close(kept["arrived"] + constants, kept["received"], 1e-6)

@@ -26,7 +26,9 @@ def test_equals_its_equations(network, rules):
     agree(reference, "partial_lrp", network, tolerance=CONDITIONED, rules=rules)
 
 
-@pytest.mark.parametrize("settings", [{"block": 1}, {"block": 0, "gradient": True}, {"gradient": True, "rules": "joint"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"block": 1}, {"block": 0, "gradient": True}, {"gradient": True, "rules": "joint"}], ids=str
+)
 def test_variants(settings):
     agree(reference, "partial_lrp", "vit", tolerance=CONDITIONED, **settings)
 

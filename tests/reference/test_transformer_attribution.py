@@ -13,7 +13,9 @@ from open_vit import PLAIN, READOUTS, Case, agree
 CONDITIONED = 1e-7
 
 
-def attribution(case: Case, *, start_block: int = 1, normalise: bool = False, rules: str = "joint", weighted: bool = True) -> Tensor:
+def attribution(
+    case: Case, *, start_block: int = 1, normalise: bool = False, rules: str = "joint", weighted: bool = True
+) -> Tensor:
     seen, found = case.open(), relevance(case, JOINT if rules == "joint" else SEPARATE).maps
     slopes = seen.gradient(seen.maps, case.target)
     running = torch.eye(len(case.row), dtype=torch.float64)

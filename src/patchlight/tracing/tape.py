@@ -333,11 +333,14 @@ def check_seen(logits: Tensor) -> None:
         if node is None or node in met:
             continue
         met.add(node)
+        if node.name() == "BarredBackward":
+            continue  # no message passes it
         call = getattr(node, "call", None)
         if call is None and not MOVING.fullmatch(node.name()):
             raise TraceError(
-                f"{node.name()} in front of {reader} runs where no torch function shows it, as kernels of their own do, so no rule "
-                "of relevance can be applied to it. Build the model with PyTorch's own operations, or use integrated_gradients."
+                f"{node.name()} in front of {reader} runs where no torch function shows it, as kernels of their own do: "
+                "no rule of relevance can be applied to it. Build the model with PyTorch's own operations, or use a method "
+                "without rules, such as integrated_gradients."
             )
         where = reader if call is None else f"{call.op} in {call.module or 'the model itself'}"
         waiting += [(parent, where) for parent, _ in node.next_functions]

@@ -77,7 +77,7 @@ def single(ask: Ask, table: Table, *, block: int, gradients: bool, readout: Read
     layout: Layout = ask.layout()
     index = map_index(layout, block, method=table.name)
     with walked(ask, table, precision, layout=layout) as walk:
-        blocks, maps = walk.places()
+        blocks, maps = walk.places(index)
         chosen = maps[blocks.index(index)]
         slope = walk.slopes([chosen])[0] if gradients else None
         (message,) = walk.back([chosen])

@@ -60,7 +60,7 @@ def projections(call: Call) -> bool:
     return call.projects
 
 
-LINEAR = "structure concatenation masking padding add sum scale".split()
+LINEAR = ("structure", "concatenation", "masking", "padding", "add", "sum", "scale")
 MOVES = ("structure concatenation masking padding", r.by_gradient)
 PASSES = ("layer_norm rms_norm batch_norm normalize activation softmax scale quotient", r.unchanged)
 GATES = ("gate", r.stop)

@@ -30,7 +30,7 @@ CAUSES = {  # multipliers: what an operation keeps back is its bias
     "rms_norm": "normalisation", "normalize": "normalisation", "softmax": "attention", "quotient": "normalisation",
 }  # fmt: skip
 NAMES = (("rel", "relative position"), ("bias", "relative position"), ("pos", "position embedding"), ("mask", "attention mask"),
-         ("token", "class token"), ("latent", "class token"), ("query", "class token"))  # fmt: skip
+         ("token", "class token"), ("class", "class token"), ("latent", "class token"), ("query", "class token"))  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -131,7 +131,14 @@ class Walk:
 
     def places(self, first: int = 0) -> tuple[list[int], list[Tensor]]:
         """The attention maps from block `first` on: numbers of blocks and maps (b, h, q, k), the first map of each block."""
+        assert self.layout is not None
         kept = {p.block: p.map for p in reversed(self.tape.places) if p.block >= first}
+        missed = [block.name for i, block in enumerate(self.layout.blocks) if i >= first and i not in kept]
+        if missed:
+            raise TraceError(
+                f"{self.table.name}: no attention map was seen in {', '.join(missed)}. Build the model with PyTorch's own "
+                "attention (transformers: attn_implementation='sdpa'), or use a method that needs no maps, such as lrp."
+            )
         blocks = sorted(kept)
         return blocks, [kept[b] for b in blocks]
 

@@ -78,4 +78,4 @@ def test_conservative_maps_of_lxt(golden, agree, file, settings, tolerance, at):
     logits = golden.file(file)
     for index, (picture, target, expected) in enumerate(cases):
         agree(found.scores[index] if at == "pixels" else found.insides["tokens"][index], expected, tolerance)
-        assert abs(found.conservation["received"][index] - logits[f"img{picture:02d}_cls{target}_logit"]) < 1e-9
+        assert abs(found.conservation["received"][index].item() - logits[f"img{picture:02d}_cls{target}_logit"].item()) < 1e-9

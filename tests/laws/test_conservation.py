@@ -23,7 +23,7 @@ def test_what_was_received_arrived_or_was_kept_back_by_a_cause(network, method):
     tiny.close(received, found.logits[:, 3] if multiplies else torch.ones(3).double(), 1e-12)
     whole = sum(v.abs() for v in account.values())
     assert ((sum(account.values()) - received).abs() <= 1e-9 * whole).all()
-    assert (account["rounding"].abs() <= 1e-8 * whole).all()
+    assert (account["rounding"].abs() <= 1e-7 * whole).all()  # f(x) / (x + 1e-10) of activations
     if found.tokens is None:
         tiny.close(account["arrived"], found.pixels.flatten(1).sum(1), 1e-12)
 

@@ -168,4 +168,4 @@ def test_relevance_knows_every_operation_and_accounts_for_all_of_it(name):
     kept = {cause: values.item() for cause, values in found.conservation.items()}
     whole = sum(map(abs, kept.values()))
     assert abs(2 * kept["received"] - sum(kept.values())) <= 1e-10 * whole
-    assert abs(kept["rounding"]) <= 1e-10 * whole
+    assert abs(kept["rounding"]) <= 1e-7 * whole  # f(x) / (x + 1e-10) of activations

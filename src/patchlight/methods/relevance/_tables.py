@@ -17,11 +17,15 @@ Match = str | Callable[[Call], bool]
 
 @dataclass(frozen=True)
 class Table:
-    """`entries` pair operations (names, or a test of the call) with rules; `carries` says what a message is."""
+    """`entries` pair operations (names, or a test of the call) with rules; `carries` says what a message is.
+
+    `cancels`: a rule divides by sums that may nearly vanish, so that rounding in the activations is amplified.
+    """
 
     name: str
     carries: Literal["relevance", "multiplier"]
     entries: tuple[tuple[Match, r.Rule], ...]
+    cancels: bool = False
 
     def rule(self, call: Call) -> r.Rule:
         for match, rule in self.entries:
@@ -79,7 +83,7 @@ def chefer(name: str, rules: str) -> Table:
         GATES,
         MOVES,
     )
-    return Table(name, "relevance", entries)
+    return Table(name, "relevance", entries, cancels=True)
 
 
 def positive(name: str) -> Table:

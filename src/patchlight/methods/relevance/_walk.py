@@ -21,9 +21,12 @@ from patchlight.tracing.tape import Call, Messages, Tape, gradient, taped
 
 Precision = Literal["float64", "float32"]
 At = Literal["pixels", "tokens"]
-FLOAT32 = (
+CANCELS = (
     "relevance in float32: on DeiT-tiny the same rules on the same weights gave maps that correlate with those of float64 by "
     "-0.27 to 1.0 (LRP) and -0.23 to 1.0 (Transformer Attribution), as activations that nearly cancel are divided by"
+)
+STABLE = (
+    "relevance in float32: on DeiT-tiny the maps of this method correlate with those of float64 by 0.9999 and more (10 pictures)"
 )
 CAUSES = {  # multipliers: what an operation keeps back is its bias
     "linear": "bias", "convolution": "bias", "batch_norm": "normalisation", "layer_norm": "normalisation",
@@ -167,7 +170,7 @@ def walked(ask: Ask, table: Table, precision: Precision, *, layout: Layout | Non
     check_device(ask.images.device.type, precision, table.name)
     dtype = torch.float64 if precision == "float64" else torch.float32
     if precision == "float32":
-        ask.notes.append(FLOAT32)
+        ask.notes.append(CANCELS if table.cancels else STABLE)
     with taped(ask.model, ask.forward, ask.images, layout, dtype=dtype) as tape:
         assert tape.logits is not None
         logits = tape.logits.detach()

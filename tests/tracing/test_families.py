@@ -156,3 +156,16 @@ def test_windows_shifts_and_merges_are_read(name, shift, stages):
     grids = [g for g, _ in layout.stages]
     assert all(ceil(a[0] / 2) == b[0] for a, b in pairwise(grids))
     assert len(grids) == stages
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_relevance_knows_every_operation_and_accounts_for_all_of_it(name):
+    subject = family(name)
+    images = torch.randn(1, 3, *subject.layout().size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = pl.explain(subject, images, "conservative_lrp", 1)
+    assert found.pixels.isfinite().all()
+    assert found.pixels.abs().amax() > 0
+    kept = {cause: values.item() for cause, values in found.conservation.items()}
+    whole = sum(map(abs, kept.values()))
+    assert abs(2 * kept["received"] - sum(kept.values())) <= 1e-10 * whole
+    assert abs(kept["rounding"]) <= 1e-7 * whole  # f(x) / (x + 1e-10) of activations

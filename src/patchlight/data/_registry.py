@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from patchlight.core.errors import DataError, SettingError, nearest
-from patchlight.core.registry import Setting, settings_of
+from patchlight.core.registry import Setting, import_all, resolved, settings_of
 from patchlight.data._set import Broken, DataSet, Entry
 
 Gives = Literal["label", "boxes", "mask", "parts"]
@@ -51,10 +49,7 @@ class Kind:
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings: the given ones checked, the others at their defaults."""
-        for name in given:
-            if name not in self.settings:
-                raise SettingError(f"data set {self.name} has no setting {name!r}.{nearest(name, self.settings)}")
-        return {n: s.check(given[n], method=self.name) if n in given else s.default for n, s in self.settings.items()}
+        return resolved(self.name, self.settings, given, verb="data")
 
 
 REGISTRY: dict[str, Kind] = {}
@@ -91,10 +86,7 @@ def dataset(
 @cache
 def datasets() -> Mapping[str, Kind]:
     """Import every file of `patchlight.data` (those starting with `_` are helpers) and return the registry by name."""
-    package = importlib.import_module("patchlight.data")
-    for module in pkgutil.iter_modules(package.__path__, "patchlight.data."):
-        if not module.name.rsplit(".", 1)[-1].startswith("_"):
-            importlib.import_module(module.name)
+    import_all("patchlight.data")
     return MappingProxyType(dict(sorted(REGISTRY.items())))
 
 

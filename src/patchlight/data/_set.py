@@ -15,27 +15,14 @@ import numpy as np
 from PIL import Image
 
 from patchlight.core.errors import DataError, PatchlightError
+from patchlight.core.item import Box, Item
 from patchlight.core.pictures import read_picture
 
 if TYPE_CHECKING:
     from patchlight.data._registry import Kind
 
 log = logging.getLogger("patchlight")
-Box = tuple[float, float, float, float]
-OBJECT, BACKGROUND, IGNORED = 1, 0, -1
-
-
-@dataclass(frozen=True, eq=False)
-class Item:
-    """One picture and what is known of it; a mask (h, w) is 1 on the object, 0 beside it, -1 where nobody decided."""
-
-    name: str
-    picture: Image.Image
-    label: int | None = None
-    boxes: tuple[Box, ...] = ()
-    mask: np.ndarray | None = None
-    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Of made scenes: the masks of everything in them."""
+OBJECT, BACKGROUND = 1, 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,23 +106,27 @@ class DataSet:
 
     def __iter__(self) -> Iterator[Item]:
         """The items that can be read; the others are named in the log and in `broken`."""
-        last = len(self.broken)
+        failed = 0
         for entry in self.entries:
             try:
                 item = entry.read()
             except PatchlightError as error:
-                if entry.name not in {b.name for b in self.broken}:
-                    self.broken.append(Broken(entry.name, str(error)))
+                failed += 1
+                self.note(entry, error)
                 log.warning("%s: %s is skipped: %s", self.name, entry.name, error)
             else:
                 yield item
-        if self.entries and len(self.broken) >= len(self):
+        if failed and failed == len(self):
             raise DataError(
-                f"{self.name}: none of the {len(self)} pictures can be read. The first: {self.broken[0].reason} "
-                f"Check {self.root}."
+                f"{self.name}: none of the {failed} pictures can be read. The first: {self.broken[0].reason} Check {self.root}."
             )
-        if len(self.broken) > last:
-            log.warning("%s: %d of %d pictures were skipped", self.name, len(self.broken), len(self))
+        if failed:
+            log.warning("%s: %d of %d pictures were skipped", self.name, failed, len(self))
+
+    def note(self, entry: Entry, error: PatchlightError) -> None:
+        """Name a picture among the broken ones, once."""
+        if entry.name not in {b.name for b in self.broken}:
+            self.broken.append(Broken(entry.name, str(error)))
 
     @property
     def name(self) -> str:
@@ -184,12 +175,10 @@ class DataSet:
     def check(self) -> tuple[Broken, ...]:
         """Read every picture once; what cannot be used."""
         for entry in self.entries:
-            if entry.name in {b.name for b in self.broken}:
-                continue
             try:
                 entry.read()
             except PatchlightError as error:
-                self.broken.append(Broken(entry.name, str(error)))
+                self.note(entry, error)
         return tuple(self.broken)
 
 

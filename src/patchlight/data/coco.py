@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from patchlight.core.errors import DataError
+from patchlight.core.item import IGNORED
 from patchlight.data._registry import Found, dataset, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Entry, lazily
+from patchlight.data._set import BACKGROUND, OBJECT, Entry, lazily
 
 Note = Mapping[str, Any]
 
@@ -71,7 +72,7 @@ def read(table: Path) -> dict[str, Any]:
     return document
 
 
-def chosen(notes: Sequence[Note], numbers: Mapping[int, int], each: str) -> list[int | None]:
+def chosen(notes: Sequence[Note], numbers: Mapping[int, int], each: str) -> Sequence[int | None]:
     """The class of each item that a picture makes; None for any class. A class that is only a crowd makes none."""
     if each == "picture":
         return [None]
@@ -112,11 +113,11 @@ def filled(shape: Any, height: int, width: int, name: str) -> np.ndarray:
         from pycocotools import mask
     except ImportError as error:
         raise DataError("coco fills polygons: pip install 'patchlight[data]', which brings pycocotools.") from error
+    codec: Any = mask  # its type hints know neither polygons nor unpacked run lengths
     try:
         packed = shape if isinstance(shape, dict) and isinstance(shape["counts"], str | bytes) else None
-        if packed is None:
-            packed = mask.frPyObjects(shape, height, width)
-        return mask.decode(mask.merge(packed) if isinstance(packed, list) else packed).astype(bool)
+        packed = packed or codec.frPyObjects(shape, height, width)
+        return codec.decode(codec.merge(packed) if isinstance(packed, list) else packed).astype(bool)
     except Exception as error:  # the C code raises whatever it likes
         raise DataError(
             f"{name}: a segmentation cannot be read ({type(error).__name__}: {error}). Fetch the list again."

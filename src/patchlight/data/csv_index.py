@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from patchlight.core.errors import DataError, nearest
+from patchlight.core.item import IGNORED
 from patchlight.data._registry import Found, dataset, first, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Entry, lazily, read_mask
+from patchlight.data._set import BACKGROUND, OBJECT, Entry, lazily, read_mask
 
 Row = Mapping[str, str]
 

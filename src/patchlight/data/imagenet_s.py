@@ -6,10 +6,11 @@ from typing import Literal
 import numpy as np
 
 from patchlight.core.errors import DataError
+from patchlight.core.item import IGNORED
 from patchlight.core.pictures import is_picture
 from patchlight.data._imagenet import class_names, class_numbers
 from patchlight.data._registry import Found, dataset, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Entry, lazily
+from patchlight.data._set import BACKGROUND, OBJECT, Entry, lazily
 from patchlight.data._set import read_mask as read_values
 
 UNDECIDED = 1000

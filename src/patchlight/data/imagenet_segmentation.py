@@ -7,9 +7,10 @@ import numpy as np
 from PIL import Image
 
 from patchlight.core.errors import DataError
+from patchlight.core.item import IGNORED
 from patchlight.data._imagenet import class_names, class_numbers
 from patchlight.data._registry import Found, dataset, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Entry, lazily
+from patchlight.data._set import BACKGROUND, OBJECT, Entry, lazily
 
 FILE = "gtsegs_ijcv.mat"
 

@@ -6,8 +6,9 @@ from typing import Literal
 import numpy as np
 
 from patchlight.core.errors import DataError
+from patchlight.core.item import IGNORED
 from patchlight.data._registry import Found, dataset, first, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Entry, box_of, lazily
+from patchlight.data._set import BACKGROUND, OBJECT, Entry, box_of, lazily
 from patchlight.data._set import read_mask as read_values
 
 EDGE = {"ignored": IGNORED, "animal": OBJECT, "background": BACKGROUND}

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from patchlight.core.errors import DataError
+from patchlight.core.item import IGNORED
 from patchlight.data._registry import Found, dataset, need
-from patchlight.data._set import BACKGROUND, IGNORED, OBJECT, Broken, Entry, lazily
+from patchlight.data._set import BACKGROUND, OBJECT, Broken, Entry, lazily
 from patchlight.data._set import read_mask as read_values
 from patchlight.data._xml import Box, read_objects
 
@@ -53,7 +55,7 @@ def voc(
     return Found(entries, CLASSES, broken=broken)
 
 
-def chosen(objects: list[tuple[str, Box]], each: str) -> list[int | None]:
+def chosen(objects: Sequence[tuple[str, Box]], each: str) -> Sequence[int | None]:
     """The class of each item that a picture makes; None for any class."""
     return sorted({CLASSES.index(name) for name, _ in objects}) if each == "class" else [None]
 

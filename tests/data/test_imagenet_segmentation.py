@@ -64,12 +64,12 @@ def test_another_file_is_an_error(tmp_path):
         data.open("imagenet_segmentation", tmp_path)
     with h5py.File(path, "w") as file:
         file.create_dataset("other", data=1)
-    with pytest.raises(pl.PatchlightError, match=r"holds \['other'\], but value/img was expected"):
+    with pytest.raises(pl.PatchlightError, match=r"holds \['other'\], but a struct `value` with the field img was expected"):
         data.open("imagenet_segmentation", tmp_path)
 
 
 def test_without_h5py_the_extra_is_named(tmp_path, monkeypatch):
     write(tmp_path / "gtsegs_ijcv.mat")
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(pl.PatchlightError, match=r"reads HDF5: pip install 'patchlight\[data\]'"):
+    with pytest.raises(pl.PatchlightError, match=r"reads a file of HDF5 by h5py: pip install 'patchlight\[data\]'"):
         data.open("imagenet_segmentation", tmp_path)

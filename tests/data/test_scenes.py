@@ -96,7 +96,7 @@ def test_marks_of_one_class_have_one_colour():
 
 
 def test_settings_that_cannot_be_drawn_are_errors():
-    with pytest.raises(pl.PatchlightError, match=r"at least 1 picture of 24 pixels"):
+    with pytest.raises(pl.PatchlightError, match=r"distractors are needed, but count=0"):
         data.open("scenes", count=0)
     with pytest.raises(pl.PatchlightError, match=r"there are shapes for 2 to 6 classes, but 7 came"):
         data.open("scenes", classes=7)

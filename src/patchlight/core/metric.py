@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from patchlight.core.errors import SettingError, nearest
+from patchlight.core.layout import Layout
 from patchlight.core.registry import Setting, constant, import_all, resolved, settings_of
 from patchlight.core.seeds import generator
 
@@ -78,6 +79,7 @@ class Case:
     model: nn.Module | None = None
     explain: Callable[..., Tensor] | None = None
     score: Callable[[Tensor], Tensor] | None = None  # logits (b, K) of pictures, the model left as found
+    layout: Callable[[], Layout] | None = None  # of the model at this input size
     orders: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -168,7 +168,8 @@ def metric(
     """Register a function under its own name.
 
     `needs` may depend on the settings. `pool(means, settings)` makes the number of a data set from the means of the parts over
-    its pictures, each (r, *part) for r draws of pictures, so that an interval comes at once; None: the mean of the values.
+    its pictures, each (r, *part) for r draws of pictures, so that an interval comes at once. Without it, or where no parts are
+    found, that number is the mean of the values.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import patchlight as pl
@@ -148,14 +150,22 @@ def test_what_is_annotated_is_not_turned_by_exif(tmp_path):
     assert data.open("folder", tmp_path)[0].picture.size == (8, 12)
 
 
+def test_a_data_set_can_be_sent_to_another_process(root):
+    found = data.open("csv_index", root, masks="masks")
+    assert pickle.loads(pickle.dumps(found)).digest() == found.digest()
+    drawn = data.open("scenes", count=3)
+    sent = pickle.loads(pickle.dumps(drawn))
+    assert sent.digest() == drawn.digest()
+    assert sent.kind is drawn.kind
+    assert pickle.loads(pickle.dumps(sent[0])).label == drawn[0].label
+
+
 def test_items_go_into_evaluate_as_they_come(root):
     found = data.open("csv_index", root, masks="masks")
     items = list(found)
     model = pl.load("pets-vit")
     maps = np.zeros((5, 224, 224), np.float32)
     maps[:, 100, 100] = 1
-    import torch
-
     score = pl.evaluate(model, items, torch.from_numpy(maps), metric="pointing_game")
     assert score.names == found.names
     assert score.values.shape == (5,)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -45,7 +44,7 @@ class Entry:
         boxes = () if self.boxes is None else checked_boxes(self.boxes(), image, self.name)
         mask = None if self.mask is None else checked_mask(self.mask(), image, self.name)
         parts = {} if self.parts is None else {n: checked_mask(m, image, self.name) for n, m in self.parts().items()}
-        return Item(self.name, image, self.label, boxes, mask, MappingProxyType(parts))
+        return Item(self.name, image, self.label, boxes, mask, parts)
 
     def open(self) -> Image.Image:
         if callable(self.picture):

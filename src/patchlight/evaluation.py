@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from patchlight.api import BATCH, check_logits, explain
 from patchlight.core.annotations import Annotations
 from patchlight.core.errors import PictureError, SettingError
 from patchlight.core.grid import to_pixels
+from patchlight.core.maps import read_maps, seen_map
 from patchlight.core.metric import Case, Found, Metric, get_metric
 from patchlight.core.score import Score
 from patchlight.core.source import Source, open_source
@@ -38,7 +40,7 @@ class Job:
 def evaluate(
     subject: Subject | nn.Module | str,
     images: Any,
-    e: Explanation | Tensor,
+    e: Explanation | Tensor | str | Path,
     metric: str = "deletion",
     labels: Any = None,
     masks: Any = None,
@@ -52,8 +54,9 @@ def evaluate(
     """Score maps by one metric.
 
     subject, images: as for `explain`; images may be `Item`s, which bring labels, boxes and masks. e: an Explanation, or bare
-    scores (B, H, W) at the model's input size, or (B, h, w) on a grid, which are enlarged bilinearly. labels: class numbers or
-    names. masks, boxes: one for each picture, in the picture's own pixels (`Item` says how) or in those of a given tensor.
+    scores (B, H, W) at the model's input size or at that of the picture, or (B, h, w) on a grid, which are enlarged bilinearly,
+    or a file of them (.npz, .npy, PNG). labels: class numbers or names. masks, boxes: one for each picture, in the picture's
+    own pixels (`Item` says how) or in those of a given tensor.
     batch_size: pictures scored at once (found by itself). seed: for metrics that draw. progress: called with (done, all).
     Other keywords are the metric's settings: `patchlight metrics NAME` shows them.
     """
@@ -67,7 +70,7 @@ def evaluate(
 def evaluate_many(
     subject: Subject | nn.Module | str,
     images: Any,
-    e: Explanation | Tensor,
+    e: Explanation | Tensor | str | Path,
     metrics: Sequence[str] | Mapping[str, Mapping[str, Any]],
     labels: Any = None,
     masks: Any = None,
@@ -84,11 +87,12 @@ def evaluate_many(
     """
     subject = load(subject)
     jobs = make_jobs(metrics)
+    e = torch.from_numpy(read_maps(e)) if isinstance(e, (str, Path)) else e
     source = open_source(images, subject.preprocess)
     told = Annotations.of(images, source, labels=labels, masks=masks, boxes=boxes, names=subject.labels)
     for job in jobs:
         check_needs(job, told, e)
-    maps, explained = read_maps(e, source)
+    maps, explained = given_maps(e, source)
     run = Run(subject, jobs, source, told, maps, explained, again(subject, e), seed, batch_size)
     size = BATCH.get(subject.device.type, 16)
     parts: list[dict[str, Found]] = []
@@ -124,11 +128,18 @@ def check_needs(job: Job, told: Annotations, e: Any) -> None:
                 f"{job.metric.name} makes maps anew, so it needs what `explain` returned, but bare scores came. "
                 "Give the Explanation."
             )
+        if need == "method" and e.against is not None:
+            raise SettingError(
+                f"{job.metric.name} makes maps of one class anew, but these are for one class rather than another. "
+                "Give maps that `explain` made for a single class."
+            )
         if not have[need]:
-            raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need.replace(' or ', '= or ')}=, or Items.")
+            raise SettingError(
+                f"{job.metric.name} needs {need}, but none came. Give {need.replace(' or ', '= or ')}=, or Items; on the command line --data."
+            )
 
 
-def read_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:
+def given_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:
     """(B, h, w) scores as they came, in float32 or better, and (B,) the classes they are for, -1 where unknown."""
     raw = e.scores if isinstance(e, Explanation) else torch.as_tensor(e)
     if raw.dim() != 3 or not raw.numel():
@@ -177,12 +188,11 @@ class Run:
     def case(self, start: int, stop: int) -> Case:
         like = torch.empty(0, device=self.subject.device, dtype=self.subject.dtype)
         images = self.source.batch(start, stop, like=like)
-        maps = self.maps[start:stop].to(images.device)
         size = (int(images.shape[-2]), int(images.shape[-1]))
         told = self.told.part(start, stop, size=size, device=images.device)
         return Case(
             images=images,
-            pixels=maps if maps.shape[1:] == size else to_pixels(maps, size),
+            pixels=self.pixels(start, stop, size).to(images.device),
             explained=self.explained[start:stop].to(images.device),
             **told,
             seed=self.seed,
@@ -191,6 +201,24 @@ class Run:
             score=self.subject.scorer,
             layout=lambda: self.subject.layout(size),
         )
+
+    def pixels(self, start: int, stop: int, size: tuple[int, int]) -> Tensor:
+        """(b, H, W): a map on a grid is enlarged, one as large as its picture goes through the picture's resize and crop."""
+        maps = self.maps[start:stop]
+        if maps.shape[1:] == size:
+            return maps
+        if maps.shape[1] <= size[0] and maps.shape[2] <= size[1]:
+            return to_pixels(maps, size)
+        found = []
+        for index, values in enumerate(maps, start):
+            own = self.source.extent(index)
+            if tuple(values.shape) != own[::-1]:
+                raise PictureError(
+                    f"the map of {self.source.name(index)} is {tuple(values.shape)}: larger than the model's input {size}, "
+                    f"and not of the size of its picture {own[::-1]} (height, width). Give one of these sizes, or a grid."
+                )
+            found.append(torch.from_numpy(seen_map(self.source.preprocess, values.cpu().numpy(), own)))
+        return torch.stack(found)
 
     def sound(self, pixels: Tensor, start: int) -> Tensor:
         """The numbers of the maps that can be read; the others, and those that say nothing, are named."""

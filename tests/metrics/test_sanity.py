@@ -10,6 +10,7 @@ import patchlight as pl
 import tiny
 from patchlight.metrics.sanity import _alike as alike
 from patchlight.metrics.sanity import _randomise as r
+from sources import SRC
 
 RANDOMISED = ("cascading_randomisation", "independent_randomisation")
 ANEW = (*RANDOMISED, "class_sensitivity", "max_sensitivity", "seed_agreement")
@@ -134,6 +135,18 @@ def test_the_seed_decides(metric):
     runs = [pl.evaluate(tiny.subject("vit"), images, first, metric=metric, seed=s, **QUICK[metric]).values for s in (0, 0, 1)]
     assert torch.equal(runs[0], runs[1])
     assert not torch.equal(runs[0], runs[2])
+
+
+def test_a_trained_model_loses_its_map_on_the_way_down():
+    """The embedded model and a shipped photo: 14 parts, and nothing is left at the end."""
+    subject, photo = pl.load("pets-vit"), SRC / "assets" / "photos" / "dog.jpg"
+    first = pl.explain(subject, photo, "transformer_mm")
+    found = pl.evaluate(subject, photo, first, metric="cascading_randomisation", seeds=1)
+    assert found.curve is not None
+    assert found.curve.shape == (1, 14)
+    assert found.curve[0, 0] < 0.999
+    assert found.curve[0, -1] < 0.5
+    assert torch.equal(pl.explain(subject, photo, "transformer_mm").pixels, first.pixels)
 
 
 # -- another model ----------------------------------------------------------------------------------------------------
@@ -264,6 +277,13 @@ def test_a_function_of_the_logits_has_no_class_to_keep(metric):
     first = tiny.explain("vit", "saliency", images, target=lambda logits: logits[:, 0] - logits[:, 1])
     with pytest.raises(pl.PatchlightError, match="but these are for a function of the logits"):
         pl.evaluate(tiny.subject("vit"), images, first, metric=metric)
+
+
+def test_a_contrast_is_no_single_class():
+    images = tiny.pictures("vit")
+    first = tiny.explain("vit", "saliency", images, target=(0, 1))
+    with pytest.raises(pl.PatchlightError, match="but these are for one class rather than another"):
+        pl.evaluate(tiny.subject("vit"), images, first, metric="max_sensitivity")
 
 
 # -- small changes ----------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -98,6 +98,31 @@ class Score:
             "values": {name: number(v) for name, v in zip(self.names, self.values.tolist(), strict=True)},
             "notes": list(self.notes),
         }
+
+
+def together(scores: Sequence[Score]) -> Score:
+    """One score of several batches of the same metric."""
+    first = scores[0]
+
+    def joined(get: Callable[[Score], Tensor | None]) -> Tensor | None:
+        """A batch in which every map was broken has no curve: NaN."""
+        like = next((t for s in scores if (t := get(s)) is not None), None)
+        if like is None:
+            return None
+        missing = [torch.full((len(s), *like.shape[1:]), torch.nan, dtype=like.dtype, device=like.device) for s in scores]
+        return torch.cat([m if (t := get(s)) is None else t for s, m in zip(scores, missing, strict=True)])
+
+    names = dict.fromkeys(n for s in scores for n in s.parts)
+    parts = {n: joined(lambda s, n=n: s.parts.get(n)) for n in names}
+    return replace(
+        first,
+        values=torch.cat([s.values for s in scores]),
+        curve=joined(lambda s: s.curve),
+        at=next((s.at for s in scores if s.at is not None), None),
+        parts={n: p for n, p in parts.items() if p is not None},
+        names=tuple(n for s in scores for n in s.names),
+        notes=tuple(dict.fromkeys(n for s in scores for n in s.notes)),
+    )
 
 
 def number(value: float) -> float | None:

@@ -37,6 +37,10 @@ picture of a copy, says what is broken (exit code 1) and prints its digest.
 * A **digest** is made of the names, the labels, the bytes of the picture files, and the boxes and masks as they are read. It
   does not depend on where the set lies, on the layout, or on whether boxes came from XML or CSV; it does depend on settings
   that change labels, boxes or masks.
+* **Known causes**: `scenes` are drawn, so it is known to the pixel what decides the class. `item.parts` has the masks of the
+  object, the distractors and the mark, any of which can be given to a metric:
+  `pl.evaluate(model, items, maps, metric="energy", masks=[i.parts["mark"] for i in items])` asks how much of the map lies on a
+  spurious mark. `leave_out="mark"` draws the same scenes without it: what the model then answers is the true effect.
 * `imagenet_segmentation` needs h5py and `coco` needs pycocotools: `pip install 'patchlight[data]'`.
 """
 

@@ -129,9 +129,7 @@ def check_needs(job: Job, told: Annotations, e: Any) -> None:
                 "Give the Explanation."
             )
         if not have[need]:
-            raise SettingError(
-                f"{job.metric.name} needs {need}, but none came. Give {need.replace(' or ', '= or ')}=, or Items; on the command line --data."
-            )
+            raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need}, or Items with them, or --data.")
 
 
 def given_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:

@@ -202,7 +202,7 @@ def test_saco_pair_by_pair(case):
     laid = fills(subject, image)["average"]
     p = hand.answer(subject, [image, *(hand.painted(image, g, laid) for g in groups)])
     fall = p[0, p[0].argmax()] - p[1:, p[0].argmax()]
-    sums = [sum(values[i] for i in g) for g in groups]
+    sums = [sum(values[i] for i in g) / len(g) for g in groups]
     total = weight = 0.0
     for i in range(10):
         for j in range(i + 1, 10):

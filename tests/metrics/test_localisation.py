@@ -131,7 +131,7 @@ def test_the_pointing_game_pixel_by_pixel(maps, tolerance):
         assert float(found.values[k]) == float(any(near))
 
 
-def test_the_first_of_equal_maxima_counts(masks):
+def test_the_first_of_equal_maxima_counts():
     flat = torch.zeros(1, SIZE, SIZE, dtype=torch.float64)
     truth = torch.zeros(1, SIZE, SIZE, dtype=torch.int8)
     truth[0, 0, 0] = 1

@@ -134,9 +134,7 @@ def check_needs(job: Job, told: Annotations, e: Any) -> None:
                 "Give maps that `explain` made for a single class."
             )
         if not have[need]:
-            raise SettingError(
-                f"{job.metric.name} needs {need}, but none came. Give {need.replace(' or ', '= or ')}=, or Items; on the command line --data."
-            )
+            raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need}, or Items with them, or --data.")
 
 
 def given_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:

@@ -181,7 +181,7 @@ def elsewhere(job: Job, wanted: Wanted, items: list[Item], maps: list[np.ndarray
     if len({m.shape for m in ours}) > 1:
         raise PictureError(
             f"the maps have different sizes ({', '.join(str(s) for s in sorted({m.shape for m in ours})[:4])}), "
-            "and are not those of their pictures. Save them all at the model's input size, at their picture's own, or on one grid."
+            "and are not those of their pictures. Save all at the model's input size, at their picture's own, or on one grid."
         )
     kept = {n: s for n, s in wanted.metrics.items() if "method" not in get_metric(n).needs(get_metric(n).resolve(s))}
     if len(kept) < len(wanted.metrics):

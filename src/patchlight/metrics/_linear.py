@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 NOISE = 0.01  # added to what was filled in, in normalised values
-STEPS = 8  # of conjugate gradients; each takes about 0.4 of the error, and what is left is well below the noise
+STEPS = 10  # of conjugate gradients; each takes about 0.4 of the error, and what is left is well below the noise
 DAMPING = 0.8
 COARSEST = 4
 

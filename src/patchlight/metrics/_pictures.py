@@ -18,7 +18,7 @@ from patchlight.core.scoring import Scorer
 from patchlight.metrics._linear import imputed
 
 ALL = "all"
-WHOLE = Edit()
+WHOLE = Edit("whole")
 Painted = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -97,7 +97,7 @@ class Maker:
         """(m, 3, H, W)"""
         case, edit = self.pictures.case, self.edits[start // self.batch]
         who = self.index[start:stop]
-        if edit == WHOLE:
+        if edit.order == WHOLE.order:
             return case.images[who]
         if edit.order == ALL:
             return self.pictures.canvas(edit.fill)[who]
@@ -117,7 +117,7 @@ def canvas(fill: str, case: Case, black: tuple[float, float, float]) -> Tensor:
     if fill == "mean":
         return torch.zeros_like(images)
     if fill == "black":
-        return torch.tensor(black).to(images)[None, :, None, None].expand_as(images)
+        return torch.tensor(black, dtype=torch.float64).to(images)[None, :, None, None].expand_as(images)
     if fill == "average":
         return images.mean((2, 3), keepdim=True).expand_as(images)
     if fill == "blur":

@@ -8,6 +8,7 @@ from torch import Tensor
 from patchlight.core.errors import SettingError
 from patchlight.core.metric import HIGH, Case, Edit, Fill, Found, Steps, metric
 from patchlight.metrics import _curves as curves
+from patchlight.metrics._places import unit
 
 
 @metric(
@@ -19,8 +20,9 @@ from patchlight.metrics import _curves as curves
 def saco(case: Case, *, groups: int = 10, fill: Fill = "average", of: curves.Of = "predicted") -> Steps:
     """Whether groups of pixels matter to the model in proportion to their scores: 1 for a faithful map, -1 for one turned around.
 
-    The ranking is cut into `groups` of the same size, s_i is the sum of the scores in the i-th; each group alone is painted with
-    the picture's own mean colour. A constant map gives 0.
+    The ranking is cut into `groups` of the same size, s_i is the mean score of the i-th (in the ratio the same as the sum, where
+    the groups are of one size to the pixel); each group alone is painted with the picture's own mean colour. A constant map
+    gives 0.
     """
     if not 2 <= groups <= case.cells:
         raise SettingError(f"saco: groups takes 2 to {case.cells}, the number of pixels, but {groups} came.")
@@ -28,17 +30,17 @@ def saco(case: Case, *, groups: int = 10, fill: Fill = "average", of: curves.Of 
     logits = yield [Edit(), *(Edit(HIGH, a, b, fill) for a, b in pairwise(bounds))]
     classes, notes = curves.chosen(case, logits[:, 0], of)
     p = curves.probabilities(logits, classes)
-    sums = group_sums(case, bounds)
-    more = sums[:, :, None] - sums[:, None, :]  # (b, i, j)
+    means = group_means(case, bounds)
+    more = means[:, :, None] - means[:, None, :]  # (b, i, j)
     fall = p[:, :1] - p[:, 1:]
     agrees = fall[:, :, None] >= fall[:, None, :]
-    pairs = torch.ones(groups, groups, device=sums.device).triu(1)
+    pairs = torch.ones(groups, groups, device=means.device).triu(1)
     total = (more.abs() * pairs).sum((1, 2))
     signed = (torch.where(agrees, more, -more) * pairs).sum((1, 2))
     return Found(torch.where(total > 0, signed / torch.where(total > 0, total, 1), 0.0), notes=notes)
 
 
-def group_sums(case: Case, bounds: list[int]) -> Tensor:
-    """(b, groups) the sum of the scores between two ranks."""
-    ordered = case.pixels.flatten(1).double().sort(dim=1, descending=True).values
-    return torch.stack([ordered[:, a:b].sum(1) for a, b in pairwise(bounds)], 1)
+def group_means(case: Case, bounds: list[int]) -> Tensor:
+    """(b, groups) the mean of the scores between two ranks."""
+    ordered = unit(case.pixels.double()).flatten(1).sort(dim=1, descending=True).values
+    return torch.stack([ordered[:, a:b].mean(1) for a, b in pairwise(bounds)], 1)

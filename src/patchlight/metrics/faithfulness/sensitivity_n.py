@@ -9,6 +9,7 @@ from patchlight.core.errors import SettingError
 from patchlight.core.metric import Case, Edit, Fill, Found, Steps, metric, ranks_of
 from patchlight.metrics import _curves as curves
 from patchlight.metrics._correlation import pearson
+from patchlight.metrics._places import unit
 
 
 @metric(
@@ -47,7 +48,7 @@ def sensitivity_n(
     classes, notes = curves.chosen(case, logits[:, 0], of)
     read = curves.probabilities(logits, classes) if output == "probability" else curves.read(logits.double(), classes)
     fall = (read[:, :1] - read[:, 1:]).unflatten(1, (len(counts), sets))
-    cells = cell_sums(case.pixels.double(), grid).flatten(1)  # (b, cells)
+    cells = cell_sums(unit(case.pixels.double()), grid).flatten(1)  # (b, cells)
     inside = [(ranks.flatten(2) < n).double() for n in counts]  # (sets, b, cells) each
     sums = torch.stack([torch.einsum("sbc,bc->bs", i, cells) for i in inside], 1)  # (b, n, sets)
     found = pearson(sums, fall)

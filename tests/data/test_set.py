@@ -115,7 +115,9 @@ def test_broken_files_are_named_and_skipped_with_a_count(root, caplog):
 def test_nothing_that_can_be_read_is_an_error_and_no_empty_result(root):
     for path in (root / "images").iterdir():
         cut_off(path)
-    with pytest.raises(pl.PatchlightError, match=r"none of the 5 pictures can be read. The first: .*0.png cannot be decoded"):
+    with pytest.raises(
+        pl.PatchlightError, match=r"all 5 pictures are broken, and nothing is left. The first: .*0.png cannot be decoded"
+    ):
         list(data.open("csv_index", root))
 
 

@@ -118,7 +118,8 @@ class DataSet:
                 yield item
         if failed and failed == len(self):
             raise DataError(
-                f"{self.name}: none of the {failed} pictures can be read. The first: {self.broken[0].reason} Check {self.root}."
+                f"{self.name}: all {failed} pictures are broken, and nothing is left. The first: {self.broken[0].reason} "
+                f"Check {self.root}."
             )
         if failed:
             log.warning("%s: %d of %d pictures were skipped", self.name, failed, len(self))

@@ -207,6 +207,14 @@ def test_the_models_own_weights_change_nothing(twins, tmp_path):
     assert found.values.tolist() == pytest.approx([1] * 12)
 
 
+def test_a_family_on_the_command_line_leaves_out_what_needs_a_file():
+    from patchlight.cli._scores import chosen
+
+    family = {m.name for m in pl.metrics().values() if m.family == "sanity"}
+    assert set(chosen(["sanity"])) == family - {"data_randomisation"}
+    assert chosen(["data_randomisation"]) == ["data_randomisation"]
+
+
 def test_other_weights_must_be_there_and_fit(twins, tmp_path):
     subject, images, _ = twins
     first = pl.explain(subject, images, "saliency")

@@ -79,6 +79,15 @@ def test_what_nobody_initialises_keeps_its_mean_and_spread_and_is_named():
     assert new["encoder.pos_embedding"].std().item() == pytest.approx(old.std().item(), rel=0.2)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_half_precision_is_drawn_wide_and_rounded(dtype):
+    model = tiny.fresh("torchvision_vit").to(dtype)
+    new, _ = r.fresh(model, 0)
+    wide, _ = r.fresh(tiny.fresh("torchvision_vit").float(), 0)
+    assert {t.dtype for t in new.values()} == {dtype}
+    assert all(torch.equal(new[n], wide[n].to(dtype)) for n in new if "class_token" not in n and "pos" not in n)
+
+
 def test_a_model_that_cannot_be_copied_says_so():
     class Stubborn(nn.Linear):
         def __deepcopy__(self, memo):

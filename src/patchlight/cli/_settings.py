@@ -112,6 +112,8 @@ def read(kind: Any, text: str) -> Any:
 def items(kinds: tuple[Any, ...], text: str) -> tuple[Any, ...]:
     """`3,4`, `(3, 4)` or `3x4` as a tuple with the types of its members."""
     parts = [p for p in re.split(r"[,x\s]+", text.strip("()[] ")) if p]
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        kinds = kinds[:1] * len(parts)
     if len(parts) != len(kinds):
         raise ValueError(text)
     return tuple(read(kind, part) for kind, part in zip(kinds, parts, strict=True))

@@ -152,7 +152,7 @@ class Odd:
 
 
 def test_a_session_that_takes_no_pictures_is_an_error():
-    with pytest.raises(pl.PatchlightError, match="the ONNX session should take pictures .* but its input 'ids' is"):
+    with pytest.raises(pl.PatchlightError, match=r"the ONNX session should take pictures .* but its input 'ids' is"):
         pl.load(Odd())
 
 

@@ -194,12 +194,13 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
-QUICK = {"steps": 3, "samples": 3}  # a new method that is slow by default adds its own
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "channels": 12, "threshold": 0.6}
 
 
 def quick(method: str) -> dict[str, Any]:
-    """Settings that keep a law fast: few steps, few samples."""
-    return {name: QUICK[name] for name in discover()[method].settings if name in QUICK}
+    """Settings that keep a law fast: few steps, few samples, few places. A new method that is slow by default adds its own."""
+    found = {name: value for name, value in QUICK.items() if name in discover()[method].settings}
+    return found | ({"relu": False} if method == "score_cam" else {})  # of random channels nothing may be left above 0
 
 
 def explain(name: str, method: str, images: Tensor | None = None, target: Any = None, **options: Any) -> pl.Explanation:

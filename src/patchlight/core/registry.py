@@ -24,13 +24,17 @@ Objective = Literal["logit", "probability", "skip"]
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes per picture: what a method claims and a counting model checks."""
+    """Passes per picture: what a method claims and a counting model checks.
+
+    `varies`: the picture decides, and `forwards` is the most, or what is usual where there is no most.
+    """
 
     forwards: float
     backwards: float
+    varies: Literal["", "at most", "about"] = ""
 
     def __str__(self) -> str:
-        return f"{self.forwards:g} forward, {self.backwards:g} backward"
+        return f"{self.varies} {self.forwards:g} forward, {self.backwards:g} backward".strip()
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,8 @@ class Method:
     paper: str
     equation: str
     needs: tuple[str, ...]
-    cost: Callable[[Mapping[str, Any]], Cost]
+    cost: Callable[..., Cost]
+    """(settings) or (settings, layout): without a layout, of a ViT with 14 x 14 patches of 224 x 224 pixels."""
     taps: Callable[[Mapping[str, Any], Layout], Taps] | None
     returns: Callable[[Mapping[str, Any]], Returns]
     class_blind: bool
@@ -133,7 +138,7 @@ def method(
     paper: str,
     equation: str,
     needs: tuple[str, ...] = (),
-    cost: Cost | Callable[[Mapping[str, Any]], Cost],
+    cost: Cost | Callable[[Mapping[str, Any]], Cost] | Callable[[Mapping[str, Any], Layout], Cost],
     taps: Taps | Callable[[Mapping[str, Any], Layout], Taps] | None = None,
     returns: Returns | Callable[[Mapping[str, Any]], Returns] = "tokens",
     class_blind: bool = False,
@@ -153,7 +158,7 @@ def method(
             paper=paper,
             equation=equation,
             needs=needs,
-            cost=constant(cost) if isinstance(cost, Cost) else cost,
+            cost=constant(cost) if isinstance(cost, Cost) else priced(cost),
             taps=constant(taps) if isinstance(taps, Taps) else taps,
             returns=returns if callable(returns) else constant(returns),
             class_blind=class_blind,
@@ -168,6 +173,15 @@ def method(
 
 def constant(value: T) -> Callable[..., T]:
     return lambda *_: value
+
+
+USUAL = Layout(grid=(14, 14), prefix=1, pool="class", size=(224, 224))
+
+
+def priced(cost: Callable[..., Cost]) -> Callable[..., Cost]:
+    """cost(settings, layout) of a function that may not care for the layout."""
+    cares = len(inspect.signature(cost).parameters) > 1
+    return lambda settings, layout=USUAL: cost(settings, layout) if cares else cost(settings)
 
 
 def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:

@@ -50,7 +50,7 @@ class Hidden(TorchFunctionMode):
         super().__init__()
         self.hidden = ~with_prefix(present, layout)[:, None, None]  # (b, 1, 1, tokens), True: not there
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.scaled_dot_product_attention:
             return self.attend(*args, **kwargs)

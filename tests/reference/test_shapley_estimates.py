@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from patchlight.methods.masking._coalitions import every, kernel_shares, of_sizes, paired, paired_orders, walks
-from patchlight.methods.masking._estimates import Estimate, enumerated, from_pairs, from_walks, least_squares
+from patchlight.methods.masking._shares import Shares, enumerated, from_pairs, from_walks, least_squares
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -77,7 +77,7 @@ def test_orders_come_with_their_reverse():
     assert torch.equal(found[:, 0].sort(-1).values, torch.arange(6).expand(5, 6))
 
 
-def walked(values: Tensor, pairs: int, seed: int = 0) -> Estimate:
+def walked(values: Tensor, pairs: int, seed: int = 0) -> Shares:
     orders = paired_orders(generator(seed), pairs, len(values).bit_length() - 1)
     return from_walks(orders, values[rows_of(walks(orders))], values[0], values[-1])
 
@@ -86,7 +86,7 @@ def test_all_orders_give_the_exact_values():
     values = game(5)
     orders = torch.tensor([(o, o[::-1]) for o in permutations(range(5))])
     found = from_walks(orders, values[rows_of(walks(orders))], values[0], values[-1])
-    torch.testing.assert_close(found.shares, enumerated(values), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.values, enumerated(values), rtol=0, atol=1e-12)
 
 
 def test_reversed_orders_are_exact_for_a_game_of_pairs():
@@ -94,7 +94,7 @@ def test_reversed_orders_are_exact_for_a_game_of_pairs():
     together = torch.randn(6, 6, generator=generator(), dtype=torch.float64)
     values = torch.einsum("ri,ij,rj->r", inside, together, inside)
     found = walked(values, 2)
-    torch.testing.assert_close(found.shares, enumerated(values), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.values, enumerated(values), rtol=0, atol=1e-12)
     assert found.errors.max() < 1e-12
 
 
@@ -130,10 +130,10 @@ def test_weighted_least_squares_over_every_coalition_are_the_shapley_values():
     found = least_squares(
         rows, values[1:-1] - values[0] - sizes * gap / players, penalty=torch.ones(8, 8).double(), weights=weights
     )
-    torch.testing.assert_close(found.shares + gap / players, enumerated(values), rtol=0, atol=1e-11)
+    torch.testing.assert_close(found.values + gap / players, enumerated(values), rtol=0, atol=1e-11)
 
 
-def kernel(values: Tensor, pairs: int, seed: int = 0) -> Estimate:
+def kernel(values: Tensor, pairs: int, seed: int = 0) -> Shares:
     coalitions = paired(generator(seed), pairs, len(values).bit_length() - 1)
     return from_pairs(coalitions, values[rows_of(coalitions)], values[0], values[-1])
 
@@ -141,7 +141,7 @@ def kernel(values: Tensor, pairs: int, seed: int = 0) -> Estimate:
 def test_pairs_are_exact_for_an_additive_game_whatever_is_drawn():
     values = game(8, crossed=0.0)
     found = kernel(values, 40)
-    torch.testing.assert_close(found.shares, enumerated(values), rtol=0, atol=1e-11)
+    torch.testing.assert_close(found.values, enumerated(values), rtol=0, atol=1e-11)
     assert found.errors.max() < 1e-11
 
 
@@ -153,7 +153,7 @@ def test_pairs_solve_the_constrained_problem():
     system = torch.cat([torch.cat([rows.T @ rows, border], 1), torch.cat([border.T, torch.zeros(1, 1)], 1)])
     solved = torch.linalg.solve(system, torch.cat([rows.T @ y, (values[-1] - values[0])[None]]))[:6]
     found = from_pairs(coalitions, values[rows_of(coalitions)], values[0], values[-1])
-    torch.testing.assert_close(found.shares, solved, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.values, solved, rtol=0, atol=1e-10)
 
 
 def test_least_squares_and_its_sandwich_written_out():
@@ -166,7 +166,7 @@ def test_least_squares_and_its_sandwich_written_out():
     for x, w, value in zip(rows, weights, y, strict=True):
         middle += w**2 * torch.outer(x, x) * (value - x @ expected) ** 2 / (1 - w * x @ inverse @ x)
     found = least_squares(rows, y, penalty=penalty, weights=weights)
-    torch.testing.assert_close(found.shares, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.values, expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(found.errors, (inverse @ middle @ inverse).diagonal().sqrt(), rtol=1e-9, atol=0)
 
 
@@ -186,7 +186,7 @@ def test_estimates_are_right_on_average_and_their_errors_are_true(estimate, pair
     values = rough(8)
     truth = enumerated(values)
     found = [estimate(values, pairs, seed) for seed in range(DRAWS)]
-    shares, errors = torch.stack([f.shares for f in found]), torch.stack([f.errors for f in found])
+    shares, errors = torch.stack([f.values for f in found]), torch.stack([f.errors for f in found])
     torch.testing.assert_close(shares.sum(1), (values[-1] - values[0]).expand(DRAWS), rtol=0, atol=1e-9)
     spread = shares.std(0)
     assert ((shares.mean(0) - truth).abs() < 4 * spread / DRAWS**0.5 + 0.02 * spread).all()

@@ -107,6 +107,8 @@ class Method:
     class_blind: bool
     stochastic: bool
     version: int
+    requires: tuple[str, ...] = ()
+    """Settings that have no default to work with: a method with such runs only where they are given."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
@@ -135,6 +137,7 @@ def method(
     class_blind: bool = False,
     stochastic: bool = False,
     version: int = 1,
+    requires: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function under its own name; its folder is its family, its keyword-only parameters are its settings."""
 
@@ -155,6 +158,7 @@ def method(
             class_blind=class_blind,
             stochastic=stochastic,
             version=version,
+            requires=requires,
             settings=settings_of(function),
         )
         return function

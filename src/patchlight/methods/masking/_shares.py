@@ -12,10 +12,10 @@ from patchlight.methods.masking._coalitions import every
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class Shares:
     """(n,) what each player is worth, and the standard error of that."""
 
-    shares: Tensor
+    values: Tensor
     errors: Tensor
 
 
@@ -36,7 +36,7 @@ def enumerated(values: Tensor) -> Tensor:
     return torch.stack(shares)
 
 
-def from_walks(orders: Tensor, values: Tensor, empty: Tensor, full: Tensor) -> Estimate:
+def from_walks(orders: Tensor, values: Tensor, empty: Tensor, full: Tensor) -> Shares:
     """What each player adds when it comes in, averaged over orders (m, 2, n); values (m, 2, n - 1) of their `walks`.
 
     A pair of reversed orders is one draw; φ̂ = mean_m φ_m and its error = sd_m / sqrt(m).
@@ -44,10 +44,10 @@ def from_walks(orders: Tensor, values: Tensor, empty: Tensor, full: Tensor) -> E
     ends = values.new_zeros(*values.shape[:-1], 1)
     gains = torch.cat([ends + empty, values, ends + full], -1).diff(dim=-1)  # (m, 2, n) in the order of coming in
     drawn = torch.zeros_like(gains).scatter(-1, orders, gains).mean(1)  # (m, n)
-    return Estimate(drawn.mean(0), drawn.std(0) / len(drawn) ** 0.5)
+    return Shares(drawn.mean(0), drawn.std(0) / len(drawn) ** 0.5)
 
 
-def from_pairs(coalitions: Tensor, values: Tensor, empty: Tensor, full: Tensor) -> Estimate:
+def from_pairs(coalitions: Tensor, values: Tensor, empty: Tensor, full: Tensor) -> Shares:
     """KernelSHAP: min Σ_S (v(S) - v(∅) - Σ_{i in S} φ_i)² with Σ φ = v(all) - v(∅), over drawn pairs (m, 2, n) and values (m, 2).
 
     With φ = Δ/n + δ and Σ δ = 0, a coalition z and its complement are one row of a plain least squares problem in δ, whose
@@ -61,10 +61,10 @@ def from_pairs(coalitions: Tensor, values: Tensor, empty: Tensor, full: Tensor) 
     responses = (values - empty - even).to(centred)
     return_to = torch.ones(players, players, dtype=centred.dtype, device=centred.device)  # 1 1ᵀ: only keeps Σ δ = 0
     found = least_squares(centred, (responses[:, 0] - responses[:, 1]) / 2, penalty=return_to)
-    return Estimate(found.shares + gap / players, found.errors)
+    return Shares(found.values + gap / players, found.errors)
 
 
-def least_squares(rows: Tensor, responses: Tensor, *, penalty: Tensor, weights: Tensor | None = None) -> Estimate:
+def least_squares(rows: Tensor, responses: Tensor, *, penalty: Tensor, weights: Tensor | None = None) -> Shares:
     """β = (XᵀWX + P)⁻¹ XᵀWy with rows X (m, n), and its error where every row may have a spread of its own.
 
     G = XᵀWX + P, residuals e, leverages h_j = w_j x_jᵀ G⁻¹ x_j: error² = Σ_j (G⁻¹ x_j w_j)² e_j² / (1 - h_j), the sandwich of
@@ -76,4 +76,4 @@ def least_squares(rows: Tensor, responses: Tensor, *, penalty: Tensor, weights: 
     found = scaled @ responses
     leverage = (scaled * rows.T).sum(0)
     freed = (responses - rows @ found).square() / (1 - leverage).clamp_min(1e-12)
-    return Estimate(found, (scaled.square() @ freed).sqrt())
+    return Shares(found, (scaled.square() @ freed).sqrt())

@@ -37,6 +37,18 @@ def test_left_out_equals_hidden(name, kept):
     assert not torch.allclose(left_out, whole, rtol=0.01)
 
 
+@pytest.mark.parametrize("name", PLAIN)
+def test_pictures_may_keep_different_numbers_of_patches(name):
+    held, images = subject(name), pictures(name)
+    present = torch.cat([chosen(name, kept)[i : i + 1] for i, kept in enumerate((0, 9, 4))])
+    with as_found(held.model), torch.no_grad():
+        with dropped(held.model, held.layout(), present):
+            together = held.forward(images)
+        for i in range(3):
+            with dropped(held.model, held.layout(), present[i : i + 1]):
+                close(held.forward(images[i : i + 1]), together[i : i + 1], 1e-12)
+
+
 def test_nothing_hidden_or_left_out_changes_nothing():
     held, images, present = subject("vit"), pictures(), torch.ones(3, 16, dtype=torch.bool)
     with as_found(held.model), torch.no_grad():

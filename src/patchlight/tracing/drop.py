@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from math import prod
 from typing import Any
 
@@ -21,9 +21,16 @@ ALIKE = {torch.float64: 1e-9, torch.float32: 1e-3}  # of the largest logit; half
 
 @contextmanager
 def dropped(model: nn.Module, layout: Layout, present: Tensor) -> Iterator[None]:
-    """Inside, the first block gets the prefix tokens and the patches in `present` (b, n), as many for each picture."""
-    tokens = with_prefix(present, layout)
-    kept = tokens.nonzero()[:, 1].view(len(tokens), -1)  # (b, m) in their order
+    """Inside, the first block gets the prefix tokens and the patches in `present` (b, n).
+
+    Where pictures keep different numbers of them, the shorter ones are filled up with tokens that are hidden from attention.
+    """
+    counts = present.sum(1)
+    longest = int(counts.max())
+    order = (~present).to(torch.uint8).sort(dim=1, stable=True).indices[:, :longest]  # (b, m) those that stay come first
+    first = torch.arange(layout.prefix, device=present.device).expand(len(present), -1)
+    kept = torch.cat([first, order + layout.prefix], 1)
+    filled = torch.arange(longest, device=present.device) < counts[:, None]
 
     def leave_out(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         done = [False]
@@ -38,7 +45,8 @@ def dropped(model: nn.Module, layout: Layout, present: Tensor) -> Iterator[None]
 
     handle = model.get_submodule(layout.trunk[0].name).register_forward_pre_hook(leave_out, with_kwargs=True)
     try:
-        yield
+        with nullcontext() if bool(filled.all()) else Hidden(layout, filled):
+            yield
     finally:
         handle.remove()
 
@@ -48,7 +56,8 @@ class Hidden(TorchFunctionMode):
 
     def __init__(self, layout: Layout, present: Tensor) -> None:
         super().__init__()
-        self.hidden = ~with_prefix(present, layout)[:, None, None]  # (b, 1, 1, tokens), True: not there
+        prefix = present.new_ones(len(present), layout.prefix)
+        self.hidden = ~torch.cat([prefix, present], 1)[:, None, None]  # (b, 1, 1, tokens), True: not there
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -73,11 +82,6 @@ class Hidden(TorchFunctionMode):
 
 
 SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
-
-
-def with_prefix(present: Tensor, layout: Layout) -> Tensor:
-    """(b, tokens): the prefix tokens are always there."""
-    return torch.cat([present.new_ones(len(present), layout.prefix), present], 1)
 
 
 def undroppable(model: nn.Module, forward: Callable[[Tensor], Tensor], layout: Layout, images: Tensor) -> str | None:

@@ -152,9 +152,12 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8}
+
+
 def quick(method: str) -> dict[str, Any]:
-    """Settings that keep a law fast: few steps, few samples."""
-    return {name: 3 for name in discover()[method].settings if name in ("steps", "samples")}
+    """Settings that keep a law fast: few steps, few samples, few places."""
+    return {name: value for name, value in QUICK.items() if name in discover()[method].settings}
 
 
 def explain(name: str, method: str, images: Tensor | None = None, target: Any = None, **options: Any) -> pl.Explanation:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from patchlight.api import compare as compare
     from patchlight.api import explain as explain
     from patchlight.core.errors import PatchlightError as PatchlightError
+    from patchlight.core.interrupt import Interrupted as Interrupted
     from patchlight.core.layout import Block as Block
     from patchlight.core.layout import Layout as Layout
     from patchlight.core.preprocess import Preprocess as Preprocess
@@ -34,6 +35,7 @@ __version__ = "0.1.0"
 PUBLIC = {
     "Block": "patchlight.core.layout",
     "Explanation": "patchlight.explanation",
+    "Interrupted": "patchlight.core.interrupt",
     "Layout": "patchlight.core.layout",
     "PatchlightError": "patchlight.core.errors",
     "Preprocess": "patchlight.core.preprocess",

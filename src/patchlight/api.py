@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from patchlight.core.batching import in_batches
 from patchlight.core.errors import ModelError, SettingError
 from patchlight.core.grid import to_grid
+from patchlight.core.interrupt import Interrupted, Stop, interruptible
 from patchlight.core.layout import Layout
 from patchlight.core.registry import Method, get
+from patchlight.core.scoring import Scorer
 from patchlight.core.source import Source, open_source
 from patchlight.core.targets import Target, resolve
 from patchlight.explanation import Explanation
@@ -49,6 +51,8 @@ class Part:
     insides: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     conservation: dict[str, Tensor] = field(default_factory=dict)
+    error: Tensor | None = None
+    samples: Tensor | None = None
 
 
 @dataclass(eq=False)
@@ -69,6 +73,7 @@ def explain(
     batch_size: int | None = None,
     seed: int = 0,
     insides: bool = False,
+    autocast: bool | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Explanation:
@@ -78,14 +83,14 @@ def explain(
     of these, or a float tensor (B, 3, H, W) that is used as it is. target: None for the predicted class, a class number or label,
     a list with one for each picture, a pair (a, b) for "a rather than b", or a function of the logits (B, K) -> (B,).
     batch_size: pictures at once (found by itself when memory runs out). seed: for methods that draw; every picture has its own
-    numbers, whatever the batch. insides: also keep what went on block by block. progress: called with (done, all).
-    Other keywords are the method's settings: `patchlight methods NAME` shows them.
+    numbers, whatever the batch. insides: also keep what went on block by block. autocast: whether masking methods score their
+    many pictures in half precision; None does so where the device gains from it (CUDA), and a note says it. progress: called
+    with (done, all). Other keywords are the method's settings: `patchlight methods NAME` shows them.
+
+    Ctrl-C raises `Interrupted`, a KeyboardInterrupt whose `found` holds what is done.
     """
-    label = str(method)
-    found = compare(
-        subject, images, {label: settings}, target, batch_size=batch_size, seed=seed, insides=insides, progress=progress
-    )
-    return found[label]
+    label, options = str(method), {"batch_size": batch_size, "seed": seed, "insides": insides}
+    return compare(subject, images, {label: settings}, target, autocast=autocast, progress=progress, **options)[label]
 
 
 def compare(
@@ -97,6 +102,7 @@ def compare(
     batch_size: int | None = None,
     seed: int = 0,
     insides: bool = False,
+    autocast: bool | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Explanation]:
     """Explain by several methods: those that read attention share one forward pass, and a backward pass for each objective.
@@ -112,18 +118,37 @@ def compare(
     layouts = LayoutOnce(subject, (int(size[0]), int(size[1])))
     for job in jobs:
         check_needs(job.method, layouts, subject.name)
-    run = Run(subject, jobs, layouts, target, len(source), seed, insides, progress)
+    run = Run(subject, jobs, layouts, target, len(source), seed, insides, progress, batch_size, autocast, source)
     notes: list[str] = []
 
     def work(start: int, stop: int, size: int) -> Batch:
         with torch.inference_mode(mode=False):  # a caller's inference mode would forbid gradients
             done = run.batch(source.batch(start, stop, like=like), start, size)
-        if progress is not None:
+        if progress is not None and not run.told:
             progress(stop, len(source))
         return done
 
-    batches = list(in_batches(len(source), batch_size or BATCH.get(like.device.type, 16), work, note=notes.append))
+    batches: list[Batch] = []
+    with interruptible() as run.stop:
+        try:
+            for batch in in_batches(len(source), batch_size or BATCH.get(like.device.type, 16), work, note=notes.append):
+                batches.append(batch)
+                if run.stop.asked:
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise interrupted(run, batches, notes) from error
     return {job.label: joined(job, batches, source, run, notes) for job in jobs}
+
+
+def interrupted(run: Run, batches: list[Batch], notes: Sequence[str]) -> Interrupted:
+    """What is done, of the methods and pictures that were reached, travels with the exception."""
+    found, told = {}, []
+    for job in run.jobs:
+        done = [*batches, *([run.current] if run.current and job.label in run.current.parts else [])]
+        if done:
+            found[job.label] = joined(job, done, run.source, run, notes)
+            told.append(f"{job.label} of {len(found[job.label])} of {run.count} pictures")
+    return Interrupted(f"interrupted; done, and in this exception's `found`: {', '.join(told) or 'nothing'}", found)
 
 
 def make_jobs(methods: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> list[Job]:
@@ -183,6 +208,12 @@ class Run:
     seed: int
     insides: bool
     progress: Progress | None
+    batch_size: int | None
+    autocast: bool | None
+    source: Source
+    stop: Stop = field(default_factory=Stop)
+    told: bool = False  # a method tells progress in steps of its own
+    current: Batch | None = None  # what is done of the batch in work
 
     def batch(self, images: Tensor, start: int, size: int) -> Batch:
         images = images.clone() if images.is_inference() else images
@@ -192,14 +223,37 @@ class Run:
             return resolve(self.target, logits, self.subject.labels, start=start, count=self.count)
 
         ask = Ask(self.subject.model, self.subject.forward, images, find, self.layout, self.seed, size, start, self.count)
-        if self.count == len(images) and self.progress is not None:
-            ask.progress = self.progress
+        ask.scorer, ask.stop, ask.name = self.scorer(), self.stop, self.source.name
+        ask.preprocess = self.subject.preprocess
+        if self.progress is not None:
+            ask.progress = self.telling(start, len(images))
         parts = self.traced(images, find, ask)
-        for job in self.jobs:
-            if not job.method.traced:
-                parts[job.label] = self.asked(job, ask)
-        logits, target = ask.look()
-        return Batch(logits, target, parts)
+        for job in (j for j in self.jobs if not j.method.traced):
+            self.current = Batch(*ask.look(), parts) if parts else None
+            if self.stop.asked:
+                raise KeyboardInterrupt
+            parts[job.label] = self.asked(job, ask)
+        self.current = None
+        return Batch(*ask.look(), parts)
+
+    def scorer(self) -> Scorer:
+        """The model for masked pictures: in half precision where that is wanted, or where it pays and nothing was said."""
+        scorer = self.subject.scorer.in_batches_of(self.batch_size)
+        kind = scorer.device.type
+        pays = kind == "cuda" and scorer.dtype == torch.float32 and not torch.is_autocast_enabled(kind)
+        if self.autocast or (self.autocast is None and pays):
+            scorer = replace(scorer, half=torch.get_autocast_dtype(kind))
+        return replace(scorer, function=self.subject.forward, notes=[])
+
+    def telling(self, start: int, size: int) -> Progress:
+        """Steps within a batch of pictures as steps of the whole run."""
+
+        def tell(done: int, steps: int) -> None:
+            self.told = True
+            assert self.progress is not None
+            self.progress(round(start * steps / size) + done, round(self.count * steps / size))
+
+        return tell
 
     def traced(self, images: Tensor, find: Callable[[Tensor], Target], ask: Ask) -> dict[str, Part]:
         """All trace methods over one shared trace."""
@@ -222,8 +276,13 @@ class Run:
     def asked(self, job: Job, ask: Ask) -> Part:
         started = time.perf_counter()
         ask.kept, ask.notes, ask.conservation = ({} if self.insides else None), [], {}
+        ask.error = ask.samples = None
         scores = job.method.function(ask, **job.settings)
-        return Part(scores, time.perf_counter() - started, dict(ask.kept or {}), tuple(ask.notes), ask.conservation)
+        if ask.scorer is not None and ask.scorer.notes:
+            ask.notes += dict.fromkeys(ask.scorer.notes)
+            ask.scorer.notes.clear()
+        seconds = time.perf_counter() - started
+        return Part(scores, seconds, dict(ask.kept or {}), tuple(ask.notes), ask.conservation, ask.error, ask.samples)
 
 
 def check_logits(logits: Tensor, start: int) -> None:
@@ -260,7 +319,14 @@ def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: 
         notes=tuple(found),
         insides=join_insides([p.insides for p in parts]),
         conservation=join_insides([p.conservation for p in parts]),
+        error=together([p.error for p in parts]),
+        samples=together([p.samples for p in parts]),
     )
+
+
+def together(tensors: Sequence[Tensor | None]) -> Tensor | None:
+    found = [t for t in tensors if t is not None]
+    return torch.cat(found).detach() if found else None
 
 
 def grid_of(layout: Layout, tokens: int) -> tuple[int, int]:
@@ -283,11 +349,11 @@ def reports(method: Method, scores: Tensor, source: Source) -> list[str]:
 
 
 def join_insides(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """name -> {block: (B, ...)}, or name -> (B, ...), over all batches."""
+    """name -> {block: (B, ...)}, name -> (B, ...), or name -> a list of B, over all batches."""
 
     def join(values: Sequence[Any]) -> Any:
         if isinstance(values[0], Mapping):
             return {k: join([v[k] for v in values]) for k in sorted(values[0])}
-        return torch.cat(list(values))
+        return [v for value in values for v in value] if isinstance(values[0], list) else torch.cat(list(values))
 
     return {name: join([p[name] for p in parts]) for name in parts[0]}

@@ -45,8 +45,12 @@ class Explanation:
     notes: tuple[str, ...] = ()
     conservation: Mapping[str, Tensor] = field(default_factory=dict)
     """Of relevance methods, (B,) each: what was received, what arrived, and what every cause kept back."""
+    error: Tensor | None = None
+    """The standard error of `scores`, in their shape, from methods that sample; None for the others."""
+    samples: Tensor | None = None
+    """(B,) how many samples each picture took."""
     insides: Mapping[str, Any] = field(default_factory=dict)
-    """What went on inside, block by block, when asked for: name -> {block: (B, ...)} or (B, ...)."""
+    """What went on inside when asked for: name -> {block: (B, ...)}, (B, ...), or a list where pictures differ in shape."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -111,6 +115,7 @@ class Explanation:
 
     def arrays(self) -> dict[str, Any]:
         tensors = {"tokens": self.tokens, "pixels": self.pixels, "target": self.target, "logits": self.logits}
+        tensors |= {"error": self.error, "samples": self.samples}
         tensors |= flat(self.insides, "inside")
         found = {name: t.detach().cpu() for name, t in tensors.items() if t is not None}
         # numpy has no bfloat16
@@ -131,6 +136,7 @@ class Explanation:
             "size": list(self.size),
             "seconds": round(self.seconds, 4),
             "notes": list(self.notes),
+            **({} if self.samples is None else {"samples": self.samples.tolist()}),
             **({"conservation": {n: v.tolist() for n, v in self.conservation.items()}} if self.conservation else {}),
             "patchlight": __version__,
             "torch": str(torch.__version__),
@@ -142,6 +148,7 @@ def is_plain(value: Any) -> bool:
 
 
 def flat(found: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """`inside/name`, or `inside/name/block` where there is one for each block."""
+    """`inside/name`, or `inside/name/block` where there is one for each block, or `inside/name/picture`."""
+    found = {k: dict(enumerate(v)) if isinstance(v, list) else v for k, v in found.items()}
     parts = (flat(v, f"{prefix}/{k}") if isinstance(v, Mapping) else {f"{prefix}/{k}": v} for k, v in found.items())
     return {name: tensor for part in parts for name, tensor in part.items()}

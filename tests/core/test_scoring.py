@@ -13,8 +13,8 @@ def mean_of_channels(images: torch.Tensor) -> torch.Tensor:
     return images.mean((2, 3))
 
 
-def scorer(function=mean_of_channels, **options) -> Scorer:
-    return Scorer(function, torch.device("cpu"), torch.float32, **options)
+def scorer(function=mean_of_channels, device="cpu", **options) -> Scorer:
+    return Scorer(function, torch.device(device), torch.float32, **options)
 
 
 @pytest.mark.parametrize("fixed", [None, 1, 3, 100])
@@ -35,13 +35,29 @@ def test_every_picture_is_scored_once_and_in_order(fixed, count):
 
 
 def test_the_best_batch_is_found_once_for_pictures_alike():
-    scores = scorer()
+    scores = scorer(device="mps")  # where it is looked for: only the pictures would have to be there
     list(scores.stream(lambda a, b: torch.zeros(b - a, 3, 4, 4), 5000))
     ((key, size),) = scores.sizes.items()
     assert key[:3] == (3, 4, 4)
     steps = [stop - start for start, stop, _ in scores.stream(lambda a, b: torch.zeros(b - a, 3, 4, 4), 5000)]
     assert set(steps[1:-1]) == {size}
     assert len(scores.sizes) == 1
+
+
+def test_on_a_cpu_the_batch_is_fixed_so_that_the_same_call_gives_the_same_numbers_to_the_bit():
+    scores = scorer()
+    for _ in range(2):
+        steps = [stop - start for start, stop, _ in scores.stream(lambda a, b: torch.zeros(b - a, 3, 4, 4), 100)]
+        assert set(steps[:-1]) == {8}
+    assert scores.sizes == {}
+
+
+def test_half_precision_by_autocast():
+    linear = torch.nn.Linear(4, 3)
+    images = torch.randn(2, 4)
+    whole, half = (scorer(linear, half=kind)(images) for kind in (None, torch.bfloat16))
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), whole, rtol=2e-2, atol=2e-2)
 
 
 def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_lost():
@@ -54,7 +70,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_lost():
     images = torch.randn(9, 3, 4, 4)
     found = torch.cat([s for _, _, s in scores.stream(lambda a, b: images[a:b], 9)])
     torch.testing.assert_close(found, images.mean((2, 3)))
-    assert scores.notes == ["out of memory: scored in batches of 2"]
+    assert scores.notes == ["out of memory: scored in batches of 4", "out of memory: scored in batches of 2"]
 
 
 def test_one_picture_that_does_not_fit_is_an_error():
@@ -69,7 +85,7 @@ def test_any_other_error_is_passed_on():
     def broken(images):
         raise RuntimeError(f"shapes differ in {len(images)}")
 
-    with pytest.raises(RuntimeError, match="shapes differ in 4"):
+    with pytest.raises(RuntimeError, match="shapes differ in 8"):
         list(scorer(broken).stream(lambda a, b: torch.zeros(b - a, 3, 4, 4), 8))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,8 @@ import patchlight as pl
 import tiny
 from patchlight.core.registry import Cost, discover
 from tiny import pairs, pictures, served
+
+MANY = 300  # passes a picture: methods that take more by default are counted at quick settings
 
 
 class Count(torch.autograd.Function):
@@ -58,17 +61,25 @@ def passes(network: str, methods: Any, count: int = 3, batch_size: int | None = 
     return Cost(held.model.forwards / count, held.model.backwards / count)
 
 
+def agree(counted: Cost, claimed: Cost) -> None:
+    """To the pass; where the picture decides, as many as claimed at most."""
+    assert counted.backwards == claimed.backwards
+    assert counted.forwards <= claimed.forwards if claimed.varies == "at most" else counted == replace(claimed, varies="")
+
+
 @pytest.mark.parametrize(("network", "method"), pairs())
 def test_cost_is_true(network, method):
     settings = tiny.quick(method)
     claimed = discover()[method].cost(discover()[method].resolve(settings))
-    assert passes(network, {method: settings}) == claimed
+    agree(passes(network, {method: settings}), claimed)
 
 
 @pytest.mark.parametrize("method", [m.name for m in served("vit_mean")])
 def test_cost_of_the_defaults_is_true_in_micro_batches(method):
     claimed = discover()[method].cost(discover()[method].resolve({}))
-    assert passes("vit_mean", [method], count=2, batch_size=1) == claimed
+    settings = {} if claimed.forwards <= MANY else tiny.quick(method)
+    claimed = discover()[method].cost(discover()[method].resolve(settings))
+    agree(passes("vit_mean", {method: settings}, count=2, batch_size=1), claimed)
 
 
 OTHER = [
@@ -89,7 +100,7 @@ OTHER = [
 @pytest.mark.parametrize(("method", "settings"), OTHER, ids=str)
 def test_cost_of_other_settings_is_true(method, settings):
     chosen = discover()[method]
-    assert passes("vit", {method: settings}) == chosen.cost(chosen.resolve(settings))
+    agree(passes("vit", {method: settings}), chosen.cost(chosen.resolve(settings)))
 
 
 SHARED = {

@@ -8,6 +8,7 @@ import torch
 
 import patchlight as pl
 import tiny
+from patchlight.core.registry import discover
 from tiny import close, explain, pictures, quick, served, subject
 
 LABELS = ["tabby cat", "tiger cat", "dog", "Sea_Snake", "owl", "ape", "crow"]
@@ -51,9 +52,10 @@ def test_none_is_the_predicted_class(method):
 
 @pytest.mark.parametrize("method", [m for m in OBJECTIVES if m != "vtranm"])
 def test_a_function_that_picks_a_logit_is_that_class(method):
-    found = explain("vit_mean", method, target=lambda logits: logits[:, 3])
+    logit = {"score": "logit"} if "score" in discover()[method].settings else {}  # by default these explain the probability
+    found = explain("vit_mean", method, target=lambda logits: logits[:, 3], **logit)
     assert found.target.tolist() == [-1, -1, -1]
-    close(found.scores, explain("vit_mean", method, target=3).scores, 1e-12)
+    close(found.scores, explain("vit_mean", method, target=3, **logit).scores, 1e-12)
     assert found.label(0) == "function of the logits"
 
 

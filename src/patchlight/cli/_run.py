@@ -121,6 +121,8 @@ def single(explanation: Explanation, index: int) -> Explanation:
         against=part(explanation.against),
         logits=explanation.logits[index : index + 1],
         notes=notes_of(explanation, index),
+        error=part(explanation.error),
+        samples=part(explanation.samples),
         conservation=of_insides(explanation.conservation, lambda t: t[index : index + 1]),
         insides=of_insides(explanation.insides, lambda t: t[index : index + 1]),
     )

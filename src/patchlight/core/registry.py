@@ -24,13 +24,17 @@ Objective = Literal["logit", "probability", "skip"]
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes per picture: what a method claims and a counting model checks."""
+    """Passes per picture: what a method claims and a counting model checks.
+
+    `varies`: the picture decides, and `forwards` is the most, or what is usual where there is no most.
+    """
 
     forwards: float
     backwards: float
+    varies: Literal["", "at most", "about"] = ""
 
     def __str__(self) -> str:
-        return f"{self.forwards:g} forward, {self.backwards:g} backward"
+        return f"{self.varies} {self.forwards:g} forward, {self.backwards:g} backward".strip()
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class Target:
         """Pictures do not depend on each other, so the sum's gradient is each picture's own."""
         return (self.probability(logits) if objective == "probability" else self.logit(logits)).sum()
 
+    def pick(self, pictures: Tensor) -> Target:
+        """For variants (n,) of some of the pictures."""
+        return Target(self.index[pictures], None if self.against is None else self.against[pictures], self.function)
+
     def repeat(self, copies: int) -> Target:
         """For `copies` variants of the batch, one batch after the other."""
         return Target(self.index.repeat(copies), None if self.against is None else self.against.repeat(copies), self.function)

@@ -1,10 +1,11 @@
-"""Gradients at the input, for the methods that need no attention maps: fused kernels stay in use."""
+"""Scores and gradients at the input, for the methods that need no attention maps: fused kernels stay in use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from patchlight.core.errors import ModelError
+from patchlight.core.interrupt import Stop
 from patchlight.core.layout import Layout
-from patchlight.core.seeds import generator
+from patchlight.core.preprocess import Preprocess
+from patchlight.core.scoring import Scorer
+from patchlight.core.seeds import generator, picture_seed
 from patchlight.core.targets import Target
 from patchlight.tracing.as_found import as_found
 from patchlight.tracing.attention import HALF_SCALE, at_least_float
@@ -23,7 +27,8 @@ from patchlight.tracing.attention import HALF_SCALE, at_least_float
 class Ask:
     """One batch of pictures put to a model: forward passes and gradients to the pixels, in steps that fit `batch`.
 
-    `start` is the number of the first of them among the `count` pictures of the whole run.
+    `start` is the number of the first of them among the `count` pictures of the whole run. `scorer` is the model as a function
+    of pictures, in the batch and precision that suit it; `stop` is whether the user has asked for an end.
     """
 
     model: nn.Module
@@ -35,9 +40,15 @@ class Ask:
     batch: int = 16
     start: int = 0
     count: int = 1
+    scorer: Scorer | None = None
+    stop: Stop = field(default_factory=Stop)
+    name: Callable[[int], str] = "picture {}".format
+    preprocess: Preprocess | None = None
     progress: Callable[[int, int], None] = lambda _done, _total: None
     logits: Tensor | None = None
     target: Target | None = None
+    error: Tensor | None = None  # the standard error of the scores, in their shape, from methods that sample
+    samples: Tensor | None = None  # (b,) how many samples were taken of each picture
     kept: dict[str, Any] | None = None
     conservation: dict[str, Tensor] = field(default_factory=dict)  # (b,) for each cause, from methods that conserve
     notes: list[str] = field(default_factory=list)
@@ -93,9 +104,15 @@ class Ask:
         """One for each picture, from its content and the seed."""
         return [generator(image, self.seed) for image in self.images]
 
-    def keep(self, name: str, value: Tensor) -> None:
+    @cached_property
+    def seeds(self) -> Tensor:
+        """(b,) int64, for numbers that are made on the device: see `core.seeds.normals`."""
+        return torch.tensor([picture_seed(image, self.seed) for image in self.images], device=self.images.device)
+
+    def keep(self, name: str, value: Tensor | list[Tensor]) -> None:
+        """Store an inside of a method, if insides were asked for: (b, ...), or a list where pictures differ in shape."""
         if self.kept is not None:
-            self.kept[name] = value.detach().clone()
+            self.kept[name] = [v.detach().clone() for v in value] if isinstance(value, list) else value.detach().clone()
 
 
 def plain_kernel(images: Tensor) -> AbstractContextManager[object]:

@@ -152,12 +152,13 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
-QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8}
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "players": (2, 3)}
+OWN = {"shapley": {"samples": 24}}  # the fewest for so many players
 
 
 def quick(method: str) -> dict[str, Any]:
     """Settings that keep a law fast: few steps, few samples, few places."""
-    return {name: value for name, value in QUICK.items() if name in discover()[method].settings}
+    return {name: value for name, value in QUICK.items() if name in discover()[method].settings} | OWN.get(method, {})
 
 
 def explain(name: str, method: str, images: Tensor | None = None, target: Any = None, **options: Any) -> pl.Explanation:

@@ -85,8 +85,8 @@ def test_a_plain_vit_is_found_to_be_one(name):
 WRONG = {
     "vit_mean": "its head reads the mean of the patches, not a class token",
     "vit_map": "its head reads the tokens through attention, not a class token",
-    "swin": "its head reads the mean of the patches",
-    "cnn": "its tokens do not lie on a patch grid",
+    "swin": "does not join all tokens with one map",
+    "cnn": "it has no attention",
 }
 
 

@@ -27,7 +27,9 @@ def command(
     ] = 5,
     coalitions: Annotated[int, typer.Option("--coalitions", min=2, help="Of each picture in a step, an even number.")] = 8,
     rate: Annotated[float, typer.Option("--rate", help="Of learning.")] = 1e-3,
-    tune: Annotated[bool, typer.Option("--tune/--head-only", help="Whether the explainer's copy of the model learns too.")] = True,
+    tune: Annotated[
+        bool, typer.Option("--tune/--head-only", help="Whether the explainer's copy of the model learns too.")
+    ] = True,
     remove: Annotated[str, typer.Option("--remove", help="drop (a plain ViT) or paint: how patches go missing.")] = "drop",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew where an unfinished training is found.")] = False,
     weights: o.Weights = None,

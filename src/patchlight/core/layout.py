@@ -139,12 +139,6 @@ def no_mean(layout: Layout) -> str | None:
     return None if layout.pool == "mean" else f"its head reads {READS[layout.pool]}, not the mean of the patches"
 
 
-def no_class_token(layout: Layout) -> str | None:
-    if reason := no_grid(layout):
-        return reason
-    return None if layout.pool == "class" else f"its head reads {READS[layout.pool]}, not a class token"
-
-
 READS = {
     "class": "the class token",
     "mean": "the mean of the patches",
@@ -158,7 +152,6 @@ MISSING = {
     "last attention": no_last_attention,
     "chain": no_chain,
     "mean pooling": no_mean,
-    "class token": no_class_token,
 }
 
 

@@ -112,12 +112,17 @@ class Method:
     stochastic: bool
     version: int
     requires: tuple[str, ...] = ()
-    """Settings that have no default to work with: a method with such runs only where they are given."""
+    """Settings that no default can stand for: the method runs only where they are given."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
     def traced(self) -> bool:
         return self.taps is not None
+
+    def lacks(self, given: Mapping[str, Any]) -> str | None:
+        """What must be given and is not, as the rest of a sentence."""
+        lacking = [f"{name}=" for name in self.requires if given.get(name) is None]
+        return f"it needs {' and '.join(lacking)}, see `patchlight methods {self.name}`" if lacking else None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings: the given ones checked, the others at their defaults."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from patchlight.core.layout import Layout
+from patchlight.core.layout import READS, Layout
 from patchlight.tracing.as_found import as_found
 from patchlight.tracing.attention import additive, multi_head
 
@@ -86,8 +86,10 @@ SOFTMAX = {torch.softmax, F.softmax, Tensor.softmax}
 
 def undroppable(model: nn.Module, forward: Callable[[Tensor], Tensor], layout: Layout, images: Tensor) -> str | None:
     """Why patches cannot be left out of this model, as the rest of a sentence; None where leaving out equals hiding."""
-    if reason := layout.missing("class token") or layout.missing("chain"):
+    if reason := layout.missing("chain"):
         return reason
+    if layout.pool != "class":  # without any patch there would be nothing to read
+        return f"its head reads {READS[layout.pool]}, not a class token"
     image = images[:1].detach()
     patches = prod(layout.grid)
     present = (torch.arange(patches, device=image.device) % 3 != 1)[None]

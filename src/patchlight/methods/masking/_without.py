@@ -1,9 +1,113 @@
+"""Pictures with some of their regions missing: painted over, or their tokens dropped from a plain ViT."""
+
 from __future__ import annotations
 
-import torch.nn.functional as F
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Literal
+
+import torch
 from torch import Tensor
 
+from patchlight.core.errors import ModelError, SettingError
+from patchlight.methods.baseline.centre import grid_of
+from patchlight.methods.masking._variants import Score, each_variant, every_pair, scorer_of, wide
+from patchlight.tracing.ask import Ask
+from patchlight.tracing.drop import dropped, undroppable
 
-def painted(images: Tensor, present: Tensor, grid: tuple[int, int], fill: float = 0.0) -> Tensor:
-    mask = F.interpolate(present.unflatten(1, grid)[:, None].to(images), images.shape[-2:], mode="nearest-exact")
-    return images * mask + fill * (1 - mask)
+Remove = Literal["paint", "drop"]
+
+
+def blocks_of(grid: tuple[int, int], blocks: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """(H, W) the number of the block that holds each place, for blocks (rows, columns) of a grid, on a canvas of any size."""
+    rows, columns = (((torch.arange(side) * n // side) * parts) // n for side, n, parts in zip(size, grid, blocks, strict=True))
+    return rows[:, None] * blocks[1] + columns
+
+
+def checked_players(players: tuple[int, int] | None, grid: tuple[int, int], *, method: str) -> tuple[int, int]:
+    """(rows, columns) of the players: every patch, or blocks of neighbouring patches."""
+    found = grid if players is None else players
+    fits = len(found) == 2 and all(isinstance(p, int) and 1 <= p <= n for p, n in zip(found, grid, strict=False))
+    if not fits or prod(found) < 2:
+        raise SettingError(
+            f"{method}: players takes (rows, columns) with two players or more, at most {grid[0]} x {grid[1]} patches, "
+            f"but {found} came."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Without:
+    """How regions go missing: `painted` with `filling` (b, 3, H, W) where `regions` (b, H, W) say, or tokens left out."""
+
+    ask: Ask
+    regions: Tensor
+    filling: Tensor
+    score: Score
+    patches: Tensor | None = None
+    """(patches,) the region of each patch, where tokens are dropped in place of painting."""
+
+    def values(self, pictures: list[int], coalitions: Tensor) -> Tensor:
+        """(b, m) values of coalitions (b, m, n) of the chosen pictures, NaN where a wish to stop came before; others NaN too."""
+        ask, count = self.ask, coalitions.shape[1]
+        found = torch.full(coalitions.shape[:2], float("nan"), dtype=wide(ask), device=ask.images.device)
+        there = coalitions.to(ask.images.device)
+        items = every_pair(ask, [count] * len(ask.images), pictures=pictures)
+
+        def use(picture: Tensor, number: Tensor, value: Tensor) -> None:
+            found[picture, number] = value.to(found.dtype)
+
+        if self.patches is None:
+            each_variant(ask, items, self.painting(there), use, score=self.score)
+        else:
+            self.dropping(there, items, use)
+        return found
+
+    def painting(self, there: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        def make(picture: Tensor, number: Tensor) -> Tensor:
+            regions = self.regions[picture]  # (n, H, W)
+            seen = there[picture, number].gather(1, regions.flatten(1)).view_as(regions)[:, None]
+            return torch.where(seen, self.ask.images[picture], self.filling[picture])
+
+        return make
+
+    def dropping(self, there: Tensor, items: tuple[Tensor, Tensor], use: Callable[[Tensor, Tensor, Tensor], None]) -> None:
+        """Those that keep equally many tokens go together, so that few are filled up."""
+        ask, patches = self.ask, self.patches
+        assert patches is not None
+        picture, number = items
+        sizes = there[picture, number][:, patches].sum(1)
+        order = sizes.argsort(stable=True)
+        latest: list[Tensor] = []
+
+        def make(picture: Tensor, number: Tensor) -> Tensor:
+            latest[:] = [there[picture, number][:, patches]]
+            return ask.images[picture]
+
+        def forward(images: Tensor) -> Tensor:
+            with dropped(ask.model, ask.layout(), latest[0]):
+                return ask.forward(images)
+
+        scorer = replace(scorer_of(ask), function=forward, sizes={})
+        each_variant(replace(ask, scorer=scorer), (picture[order], number[order]), make, use, score=self.score)
+
+
+def without(ask: Ask, blocks: tuple[int, int], *, remove: Remove, score: Score, method: str) -> Without:
+    """Blocks of patches that go missing from the pictures of an ask."""
+    grid = grid_of(ask)
+    size = (ask.images.shape[-2], ask.images.shape[-1])
+    regions = blocks_of(grid, blocks, size).to(ask.images.device).expand(len(ask.images), *size)
+    patches = None
+    if remove == "drop":
+        if reason := undroppable(ask.model, ask.forward, ask.layout(), ask.images):
+            raise ModelError(f"{method}: the patches of this model cannot be dropped: {reason}. Use remove='paint'.")
+        patches = blocks_of(grid, blocks, grid).flatten().to(ask.images.device)
+        ask.notes.append("patches were dropped from the tokens, not painted over: not to be compared with painting")
+    return Without(ask, regions, torch.zeros_like(ask.images), score, patches)
+
+
+def painted(images: Tensor, present: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Pictures (b, 3, H, W) with the patches that are not in `present` (b, n) in the mean colour."""
+    regions = blocks_of(grid, grid, (images.shape[-2], images.shape[-1])).to(images.device)
+    return torch.where(present[:, regions][:, None], images, torch.zeros_like(images))

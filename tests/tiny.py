@@ -152,8 +152,8 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
-QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "players": (2, 3)}
-OWN = {"shapley": {"samples": 24}}  # the fewest for so many players
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8}
+OWN = {"shapley": {"samples": 24, "grid": (2, 3)}, "lime": {"samples": 24, "grid": (2, 3)}}  # the fewest for so many cells
 
 
 def quick(method: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from patchlight.core.preprocess import Preprocess as Preprocess
     from patchlight.core.registry import Method
     from patchlight.explanation import Explanation as Explanation
+    from patchlight.methods.masking._training import train_explainer as train_explainer
     from patchlight.models.load import load as load
     from patchlight.models.subject import Subject as Subject
 
@@ -44,6 +45,7 @@ PUBLIC = {
     "explain": "patchlight.api",
     "load": "patchlight.models.load",
     "methods": "patchlight.methods",
+    "train_explainer": "patchlight.methods.masking._training",
 }
 __all__ = [*PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -188,13 +188,16 @@ def test_errors_are_true(settings):
     assert 0.88 < inside < 0.98, inside
 
 
-def test_blocks_of_patches_as_players():
+@pytest.mark.parametrize("remove", ["paint", "drop"])
+def test_a_coarser_grid_has_blocks_of_patches_as_players(remove):
     """Four players of two patches each, by the definition over the patches that they hold."""
-    found = explain(estimator="exact", samples=16, players=(2, 2))
+    found = explain(estimator="exact", samples=16, grid=(2, 2), remove=remove)
     held = [{0, 2}, {1, 3}, {4, 6}, {5, 7}]
 
     def value(subject: pl.Subject, image: Tensor, coalition: set[int], target: int) -> float:
-        return painted_value(subject, image, set().union(*(held[i] for i in coalition)), target)
+        return (painted_value if remove == "paint" else hidden_value)(
+            subject, image, set().union(*(held[i] for i in coalition)), target
+        )
 
     for image, tokens in zip(pictures(), found.tokens, strict=True):
         total = [0.0] * 4
@@ -202,9 +205,7 @@ def test_blocks_of_patches_as_players():
             for place, player in enumerate(order):
                 gain = value(small(), image, set(order[: place + 1]), 2) - value(small(), image, set(order[:place]), 2)
                 total[player] += gain / 24
-        for player, patches in enumerate(held):
-            for patch in patches:
-                assert tokens.flatten()[patch] == pytest.approx(total[player] / 2, abs=1e-12)
+        torch.testing.assert_close(tokens.flatten(), torch.tensor(total, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", [KERNEL, WALKS], ids=str)
@@ -242,12 +243,13 @@ def test_cost_of_every_estimator_is_at_most_what_it_claims():
 
 
 WRONG = [
-    ({"estimator": "exact", "samples": 255}, "exact values of 8 players take 2.8 coalitions, but samples is 255"),
-    ({"samples": 31}, "kernel takes 32 samples or more for 8 players, but 31 came"),
-    ({**WALKS, "samples": 27}, "permutation takes 28 samples or more for 8 players, but 27 came"),
-    ({"players": (1, 1)}, r"players takes \(rows, columns\) with two players or more, at most 4 x 2 patches, but \(1, 1\) came"),
-    ({"players": (5, 2)}, "at most 4 x 2 patches"),
-    ({"players": (2, 2, 2)}, "at most 4 x 2 patches"),
+    ({"estimator": "exact", "samples": 255}, "exact values of 8 patches take 2.8 coalitions, but samples is 255"),
+    ({"samples": 31}, "kernel takes 32 samples or more for 8 patches, but 31 came"),
+    ({**WALKS, "samples": 27}, "permutation takes 28 samples or more for 8 patches, but 27 came"),
+    ({"grid": (1, 1)}, r"shapley: grid takes \(rows, columns\) from 2 cells up to 32 x 16, but \(1, 1\) came"),
+    ({"grid": (33, 2)}, "from 2 cells up to 32 x 16"),
+    ({"grid": (5, 2), "remove": "drop"}, "from 2 cells up to 4 x 2"),
+    ({"grid": (2, 2, 2)}, "from 2 cells up to 32 x 16"),
     ({"until": 0.0}, "until takes a relative standard error above 0"),
 ]
 

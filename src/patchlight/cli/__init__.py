@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from patchlight.cli import compare, demo, doctor, explain, methods
+from patchlight.cli import compare, demo, doctor, explain, methods, train_explainer
 from patchlight.cli._console import err, say
 from patchlight.core.errors import PatchlightError
 
@@ -36,8 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (explain, compare, methods, doctor, demo):
-    app.command(verb.__name__.rpartition(".")[2])(verb.command)
+for verb in (explain, compare, methods, doctor, demo, train_explainer):
+    app.command(verb.__name__.rpartition(".")[2].replace("_", "-"))(verb.command)
 
 
 def show_version(value: bool | None) -> None:  # noqa: FBT001  typer calls it with the option's value

@@ -44,7 +44,7 @@ def command(
     file: after Ctrl-C the same command goes on from there.
     """
     from patchlight.cli import _run
-    from patchlight.methods import train_explainer
+    from patchlight.methods.masking._training import train_explainer
 
     items, failures = readable(images)
     subject = _run.load_subject(model, weights=weights, labels=None, device=device, precision=o.Precision.float32)

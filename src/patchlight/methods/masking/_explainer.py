@@ -6,14 +6,16 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from patchlight.core.errors import ModelError, SettingError
 from patchlight.core.layout import Layout
+from patchlight.methods.masking._without import Remove, cells
 from patchlight.tracing.as_found import as_found, replaced
 from patchlight.tracing.tokens import last_tokens
 
@@ -21,8 +23,6 @@ FORMAT = 1
 SAMPLE = 16  # numbers of each tensor that tell one set of weights from another
 ALIKE = 0.02  # of half precision, which may round them
 TRAIN = "Train one: patchlight train-explainer PICTURES... --model MODEL --out FILE"
-
-Remove = Literal["drop", "paint"]
 
 
 class Head(nn.Module):
@@ -50,7 +50,9 @@ class About:
 
     model: str
     size: tuple[int, int]
+    patches: tuple[int, int]
     grid: tuple[int, int]
+    """Of the players: the patches, or blocks of them."""
     width: int
     heads: int
     classes: int
@@ -59,7 +61,7 @@ class About:
     pictures: int = 0
     held_out: int = 0
     explained: float = float("nan")
-    """Of the held-out pictures: the share of the variance of coalitions' values that the explainer explains."""
+    """On held-out pictures: how much of what parts earn beyond their size the explainer foresees (1: all of it, 0: nothing)."""
     format: int = FORMAT
 
 
@@ -77,7 +79,16 @@ class Explainer:
         """(b, n, k) before they are made efficient."""
         with replaced(model, self.tuned):
             tokens = last_tokens(model, forward, layout, images)
-        return self.head(tokens.to(self.nothing.dtype))
+        return self.head(pooled(tokens.to(self.nothing.dtype), self.about.patches, self.about.grid))
+
+
+def pooled(tokens: Tensor, patches: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """(b, patches, d) -> (b, n, d): the mean over the patches of each player."""
+    if grid == patches:
+        return tokens
+    here = cells(grid, patches).flatten().to(tokens.device)
+    belongs = (here == torch.arange(prod(grid), device=tokens.device)[:, None]).to(tokens.dtype)
+    return (belongs / belongs.sum(1, keepdim=True)) @ tokens
 
 
 def efficient(shares: Tensor, whole: Tensor, nothing: Tensor) -> Tensor:
@@ -131,8 +142,8 @@ def read(path: Path) -> Explainer:
         with safe_open(path, framework="pt") as file:
             found = json.loads((file.metadata() or {})["patchlight"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dict
-        about = About(**{**found, "size": tuple(found["size"]), "grid": tuple(found["grid"])})
-        head = Head(about.width, about.heads, about.classes)
+        about = About(**{**found, **{name: tuple(found[name]) for name in ("size", "patches", "grid")}})
+        head = make_head(about, 0)
         head.load_state_dict({n.removeprefix("head."): t for n, t in tensors.items() if n.startswith("head.")})
     except Exception as error:  # safetensors, json and torch raise whatever they like about a foreign file
         why = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"
@@ -144,9 +155,9 @@ def read(path: Path) -> Explainer:
 def fitted(explainer: Explainer, model: nn.Module, layout: Layout, like: Tensor) -> Explainer:
     """The explainer in the place and precision of the model, or an error where it was trained for another one."""
     about, here = explainer.about, sampled(model)
-    if about.grid != layout.grid or (layout.size != (0, 0) and about.size != layout.size):
+    if about.patches != layout.grid or (layout.size != (0, 0) and about.size != layout.size):
         trained, has = (f"{s[0]} x {s[1]} pixels and {g[0]} x {g[1]} patches" for s, g in
-                        ((about.size, about.grid), (layout.size, layout.grid)))  # fmt: skip
+                        ((about.size, about.patches), (layout.size, layout.grid)))  # fmt: skip
         raise ModelError(f"the explainer was trained for {trained}, but the model has {has}. {TRAIN}")
     same = here.shape == explainer.sample.shape and torch.allclose(here, explainer.sample, rtol=ALIKE, atol=1e-4)
     if not same:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from math import ceil, cos, pi
+from math import ceil, cos, pi, prod
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from patchlight.core.errors import ModelError, PatchlightError, SettingError
 from patchlight.core.interrupt import Stop, interruptible
 from patchlight.core.source import Source, open_source
 from patchlight.methods.masking._course import STAGES, Course, Recipe
-from patchlight.methods.masking._explainer import About, Remove, save
+from patchlight.methods.masking._explainer import About, save
+from patchlight.methods.masking._without import Remove
 from patchlight.models.load import load
 from patchlight.models.subject import Subject
 from patchlight.tracing.drop import undroppable
@@ -43,6 +44,7 @@ def train_explainer(
     batch_size: int | None = None,
     rate: float = 1e-3,
     tune: bool = True,
+    grid: tuple[int, int] | None = None,
     remove: Remove = "drop",
     seed: int = 0,
     restart: bool = False,
@@ -54,14 +56,18 @@ def train_explainer(
     subject: what `load` takes. images: as for `explain`. out: the file that `explain(method="vit_shapley", explainer=out)` takes.
     surrogate_epochs: for a copy of the model that learns to do without patches; 0 takes the model as it is. epochs: for the
     explainer. coalitions: of each picture in a step, in pairs. tune: whether the explainer may change its copy of the model, or
-    only its head (quicker, less good). remove: patches are dropped from a plain ViT, or painted over with the mean colour.
+    only its head (quicker, less good). grid: (rows, columns) of blocks of patches that share one value; None: every patch has its
+    own, which takes many more pictures and steps to learn.
+    remove: patches are dropped from a plain ViT, or painted over with the mean colour.
     Every epoch is judged on a tenth of the pictures, held out, and the best one is kept. What is done so far lies beside `out`:
     the same call goes on from there, also after Ctrl-C; restart begins anew. progress is told (steps done, all), report one line
     for each epoch. Returns how the explainer came about.
     """
     subject = load(subject)
     batch = batch_size or BATCH.get(subject.device.type, 16)
-    recipe = Recipe(surrogate_epochs, epochs, coalitions, batch, rate, tune, remove, seed).check()
+    recipe = Recipe(
+        surrogate_epochs, epochs, coalitions, batch, rate, tune, None if grid is None else (grid[0], grid[1]), remove, seed
+    ).check()
     source = open_source(images, subject.preprocess)
     course = prepared(subject, source, recipe)
     with torch.inference_mode(mode=False), interruptible() as stop:
@@ -78,6 +84,11 @@ def prepared(subject: Subject, source: Source, recipe: Recipe) -> Course:
     layout = subject.layout()
     if reason := layout.missing("tokens"):
         raise ModelError(f"vit_shapley cannot be trained for {subject.name}: {reason}. Use shapley, which needs no training.")
+    rows, columns = layout.grid
+    if recipe.grid is not None and not (1 <= recipe.grid[0] <= rows and 1 <= recipe.grid[1] <= columns and prod(recipe.grid) > 1):
+        raise SettingError(
+            f"train_explainer: grid takes (rows, columns) from 2 blocks up to {rows} x {columns} patches, but {recipe.grid} came."
+        )
     like = torch.empty(0, device=subject.device, dtype=subject.dtype)
     if recipe.remove == "drop" and (reason := undroppable(subject.model, subject.forward, layout, source.batch(0, 1, like=like))):
         raise ModelError(f"the patches of {subject.name} cannot be dropped: {reason}. Use remove='paint'.")
@@ -147,7 +158,7 @@ class Run:
                 group["lr"] = group["rate"] * self.pace()
             self.optimiser.zero_grad()
             with torch.enable_grad():
-                loss = course.loss(stage, course.images(self.numbers()), course.generator(self.stage, self.step))
+                loss = course.loss(stage, self.numbers(), course.generator(self.stage, self.step))
             loss.backward()
             torch.nn.utils.clip_grad_norm_([p for g in self.optimiser.param_groups for p in g["params"]], CLIP)
             self.optimiser.step()
@@ -188,7 +199,9 @@ class Run:
         score = self.course.judge(stage)
         if not self.best or epoch == 0 or score > self.best["score"]:
             self.best = {"score": score, **self.now()}
-        told = f"divergence {-score:.4f}" if stage == "surrogate" else f"explains {score:.1%} of the values' variance"
+        told = (
+            f"divergence {-score:.4f}" if stage == "surrogate" else f"foresees {score:.1%} of what parts earn beyond their size"
+        )
         self.say(f"{stage}, epoch {epoch}: held-out {told}")
 
     def now(self) -> dict[str, Any]:
@@ -260,13 +273,14 @@ class Run:
             found = state["key"]
         except Exception as error:  # torch and pickle raise whatever they like about a foreign file
             raise PatchlightError(
-                f"{self.unfinished} is no unfinished training ({type(error).__name__}). Move it away, or begin anew: --restart."
+                f"{self.unfinished} is no unfinished training ({type(error).__name__}). Move it away, or begin anew "
+                "(restart=True, --restart)."
             ) from error
         if found != self.key():
             mine, theirs = self.key(), {**found, **found["recipe"]}
             other = [n for n, v in {**mine, **mine["recipe"]}.items() if n != "recipe" and theirs.get(n) != v]
             raise SettingError(
                 f"{self.unfinished} is an unfinished training with other settings ({', '.join(other)}). "
-                "Give the same ones to go on, another file, or begin anew: --restart."
+                "Give the same ones to go on, another file, or begin anew (restart=True, --restart)."
             )
         return state

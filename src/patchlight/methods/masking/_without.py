@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
@@ -19,37 +19,36 @@ from patchlight.tracing.drop import dropped, undroppable
 Remove = Literal["paint", "drop"]
 
 
-def blocks_of(grid: tuple[int, int], blocks: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """(H, W) the number of the block that holds each place, for blocks (rows, columns) of a grid, on a canvas of any size."""
-    rows, columns = (((torch.arange(side) * n // side) * parts) // n for side, n, parts in zip(size, grid, blocks, strict=True))
-    return rows[:, None] * blocks[1] + columns
+def cells(grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """(H, W) the number of the grid's cell that holds each place, row by row; sides need not divide."""
+    rows, columns = (torch.arange(n) * parts // n for n, parts in zip(size, grid, strict=True))
+    return rows[:, None] * grid[1] + columns
 
 
-def checked_players(players: tuple[int, int] | None, grid: tuple[int, int], *, method: str) -> tuple[int, int]:
-    """(rows, columns) of the players: every patch, or blocks of neighbouring patches."""
-    found = grid if players is None else players
-    fits = len(found) == 2 and all(isinstance(p, int) and 1 <= p <= n for p, n in zip(found, grid, strict=False))
+def checked_grid(ask: Ask, grid: tuple[int, int] | None, *, remove: Remove, method: str) -> tuple[int, int]:
+    """The grid of the regions: the patches, or what was asked for; dropped are whole patches only."""
+    own = grid_of(ask)
+    found = own if grid is None else grid
+    most = own if remove == "drop" else (ask.images.shape[-2], ask.images.shape[-1])
+    fits = len(found) == 2 and all(isinstance(n, int) and 1 <= n <= m for n, m in zip(found, most, strict=False))
     if not fits or prod(found) < 2:
-        raise SettingError(
-            f"{method}: players takes (rows, columns) with two players or more, at most {grid[0]} x {grid[1]} patches, "
-            f"but {found} came."
-        )
+        raise SettingError(f"{method}: grid takes (rows, columns) from 2 cells up to {most[0]} x {most[1]}, but {found} came.")
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Without:
-    """How regions go missing: `painted` with `filling` (b, 3, H, W) where `regions` (b, H, W) say, or tokens left out."""
+    """How regions go missing: painted with `filler` (b | 1, ...) where `regions` (b, H, W) say, or their tokens dropped."""
 
     ask: Ask
     regions: Tensor
-    filling: Tensor
+    filler: Tensor
     score: Score
     patches: Tensor | None = None
     """(patches,) the region of each patch, where tokens are dropped in place of painting."""
 
-    def values(self, pictures: list[int], coalitions: Tensor) -> Tensor:
-        """(b, m) values of coalitions (b, m, n) of the chosen pictures, NaN where a wish to stop came before; others NaN too."""
+    def values(self, pictures: Sequence[int], coalitions: Tensor) -> Tensor:
+        """(b, m) values of coalitions (b, m, n) of the chosen pictures; NaN for others, and where a wish to stop came before."""
         ask, count = self.ask, coalitions.shape[1]
         found = torch.full(coalitions.shape[:2], float("nan"), dtype=wide(ask), device=ask.images.device)
         there = coalitions.to(ask.images.device)
@@ -68,7 +67,8 @@ class Without:
         def make(picture: Tensor, number: Tensor) -> Tensor:
             regions = self.regions[picture]  # (n, H, W)
             seen = there[picture, number].gather(1, regions.flatten(1)).view_as(regions)[:, None]
-            return torch.where(seen, self.ask.images[picture], self.filling[picture])
+            own = self.filler[picture] if len(self.filler) > 1 else self.filler
+            return torch.where(seen, self.ask.images[picture], own)
 
         return make
 
@@ -93,21 +93,20 @@ class Without:
         each_variant(replace(ask, scorer=scorer), (picture[order], number[order]), make, use, score=self.score)
 
 
-def without(ask: Ask, blocks: tuple[int, int], *, remove: Remove, score: Score, method: str) -> Without:
-    """Blocks of patches that go missing from the pictures of an ask."""
-    grid = grid_of(ask)
+def without(ask: Ask, grid: tuple[int, int], filler: Tensor, *, remove: Remove, score: Score, method: str) -> Without:
+    """The cells of a grid that go missing from the pictures of an ask."""
     size = (ask.images.shape[-2], ask.images.shape[-1])
-    regions = blocks_of(grid, blocks, size).to(ask.images.device).expand(len(ask.images), *size)
+    regions = cells(grid, size).to(ask.images.device).expand(len(ask.images), *size)
     patches = None
     if remove == "drop":
         if reason := undroppable(ask.model, ask.forward, ask.layout(), ask.images):
             raise ModelError(f"{method}: the patches of this model cannot be dropped: {reason}. Use remove='paint'.")
-        patches = blocks_of(grid, blocks, grid).flatten().to(ask.images.device)
+        patches = cells(grid, grid_of(ask)).flatten().to(ask.images.device)
         ask.notes.append("patches were dropped from the tokens, not painted over: not to be compared with painting")
-    return Without(ask, regions, torch.zeros_like(ask.images), score, patches)
+    return Without(ask, regions, filler, score, patches)
 
 
 def painted(images: Tensor, present: Tensor, grid: tuple[int, int]) -> Tensor:
     """Pictures (b, 3, H, W) with the patches that are not in `present` (b, n) in the mean colour."""
-    regions = blocks_of(grid, grid, (images.shape[-2], images.shape[-1])).to(images.device)
+    regions = cells(grid, (images.shape[-2], images.shape[-1])).to(images.device)
     return torch.where(present[:, regions][:, None], images, torch.zeros_like(images))

@@ -24,7 +24,8 @@ def vit_shapley(ask: Ask, *, explainer: str | None = None) -> Tensor:
 
     `explainer` is the file that `patchlight train-explainer` or `patchlight.train_explainer` wrote. The values are of
     probabilities, and add up to the probability of the picture less that of a picture without patches. What the authors take
-    from their surrogate for the whole picture comes from the model itself here.
+    from their surrogate for the whole picture comes from the model itself here. An explainer may have been trained for blocks of
+    patches: then the map lies on their grid.
     """
     if explainer is None:
         raise SettingError(f"vit_shapley needs the file of a trained explainer: explainer=FILE. {TRAIN}")

@@ -152,7 +152,7 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
-QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8}
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "channels": 4, "threshold": 0.6}
 OWN = {"shapley": {"samples": 24, "grid": (2, 3)}, "lime": {"samples": 24, "grid": (2, 3)}}  # the fewest for so many cells
 
 

@@ -65,7 +65,7 @@ class Batch:
 
 
 def explain(
-    subject: Subject | nn.Module | str,
+    subject: Subject | nn.Module | str | Callable[[Any], Any],
     images: Any,
     method: str = "transformer_mm",
     target: Any = None,
@@ -94,7 +94,7 @@ def explain(
 
 
 def compare(
-    subject: Subject | nn.Module | str,
+    subject: Subject | nn.Module | str | Callable[[Any], Any],
     images: Any,
     methods: Sequence[str] | Mapping[str, Mapping[str, Any]],
     target: Any = None,

@@ -13,6 +13,6 @@ def to_grid(scores: Tensor, grid: tuple[int, int]) -> Tensor:
     return scores[:, scores.shape[1] - prod(grid) :].unflatten(1, grid)
 
 
-def to_pixels(tokens: Tensor, size: tuple[int, int]) -> Tensor:
-    """(b, h, w) -> (b, H, W), bilinear with half-pixel centres (align_corners=False)."""
-    return F.interpolate(tokens[:, None], size=size, mode="bilinear", align_corners=False)[:, 0]
+def to_pixels(tokens: Tensor, size: tuple[int, int], *, corners: bool = False) -> Tensor:
+    """(b, h, w) -> (b, H, W), bilinear with half-pixel centres; `corners` puts the outer centres into the corners instead."""
+    return F.interpolate(tokens[:, None], size=size, mode="bilinear", align_corners=corners)[:, 0]

@@ -105,7 +105,8 @@ class Method:
     paper: str
     equation: str
     needs: tuple[str, ...]
-    cost: Callable[[Mapping[str, Any]], Cost]
+    cost: Callable[..., Cost]
+    """(settings) or (settings, layout): without a layout, of a ViT with 14 x 14 patches of 224 x 224 pixels."""
     taps: Callable[[Mapping[str, Any], Layout], Taps] | None
     returns: Callable[[Mapping[str, Any]], Returns]
     class_blind: bool
@@ -140,7 +141,7 @@ def method(
     paper: str,
     equation: str,
     needs: tuple[str, ...] = (),
-    cost: Cost | Callable[[Mapping[str, Any]], Cost],
+    cost: Cost | Callable[[Mapping[str, Any]], Cost] | Callable[[Mapping[str, Any], Layout], Cost],
     taps: Taps | Callable[[Mapping[str, Any], Layout], Taps] | None = None,
     returns: Returns | Callable[[Mapping[str, Any]], Returns] = "tokens",
     class_blind: bool = False,
@@ -161,7 +162,7 @@ def method(
             paper=paper,
             equation=equation,
             needs=needs,
-            cost=constant(cost) if isinstance(cost, Cost) else cost,
+            cost=constant(cost) if isinstance(cost, Cost) else priced(cost),
             taps=constant(taps) if isinstance(taps, Taps) else taps,
             returns=returns if callable(returns) else constant(returns),
             class_blind=class_blind,
@@ -177,6 +178,15 @@ def method(
 
 def constant(value: T) -> Callable[..., T]:
     return lambda *_: value
+
+
+USUAL = Layout(grid=(14, 14), prefix=1, pool="class", size=(224, 224))
+
+
+def priced(cost: Callable[..., Cost]) -> Callable[..., Cost]:
+    """cost(settings, layout) of a function that may not care for the layout."""
+    cares = len(inspect.signature(cost).parameters) > 1
+    return lambda settings, layout=USUAL: cost(settings, layout) if cares else cost(settings)
 
 
 def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:

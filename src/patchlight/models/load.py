@@ -14,16 +14,16 @@ from torch import nn
 from patchlight.core.errors import ModelError
 from patchlight.core.layout import Layout
 from patchlight.core.preprocess import Preprocess, from_timm
-from patchlight.models import embedded, hf, timm, torchvision
+from patchlight.models import blackbox, embedded, hf, timm, torchvision
 from patchlight.models.sizes import input_size
-from patchlight.models.subject import Subject, brief, unwrap
+from patchlight.models.subject import Subject, brief, hidden, unwrap
 
 LOADERS: Mapping[str, Callable[..., Subject]] = {"timm": timm.load, "hf": hf.load, "torchvision": torchvision.load}
-FORMS = '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit" or a torch.nn.Module'
+FORMS = '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit", a torch.nn.Module or a function of pictures'
 
 
 def load(
-    what: str | nn.Module | Subject,
+    what: str | nn.Module | Subject | Callable[[Any], Any],
     *,
     weights: str | Path | None = None,
     layout: Layout | None = None,
@@ -32,11 +32,15 @@ def load(
     device: str | torch.device | None = None,
     **arguments: Any,
 ) -> Subject:
-    """A model to explain, from a name (`timm:`, `hf:`, `torchvision:`, `pets-vit`) or from any module.
+    """A model to explain, from a name (`timm:`, `hf:`, `torchvision:`, `pets-vit`), from any module, or from any function.
 
     `weights` is a file of tensors, `"random"`, or None for the library's own. `layout`, `preprocess` and `labels` replace what
     would be found. `device` moves the model ("auto": cuda, mps or cpu). Further arguments go to the constructor of a named model
     (`img_size=(224, 448)` for timm, `image_size=` for torchvision, any entry of the configuration for hf).
+
+    A function of pictures, or an ONNX session, is explained by the masking methods. `inputs` says how it takes them: "tensor"
+    (b, 3, H, W), normalised by `preprocess`; "array", the same in numpy; "pictures", uint8 (b, H, W, 3). `outputs` says what it
+    gives (b, k): "logits" or "probabilities".
     """
     check(weights, layout, preprocess, labels)
     options = {"weights": weights, "layout": layout, "preprocess": preprocess, "labels": labels, **arguments}
@@ -48,6 +52,9 @@ def load(
         return moved(what, device)
     if isinstance(what, str):
         subject = named(what, weights=weights, preprocess=preprocess, arguments=arguments)
+    elif is_black_box(what):
+        refuse([n for n in given if n in ("weights", "layout")], "belongs with a model, but a function came: it shows no inside.")
+        subject = black_box(what, preprocess, arguments)
     else:
         refuse(
             [n for n in given if n == "weights" or n in arguments],
@@ -132,6 +139,18 @@ def bare(module: Any, preprocess: Preprocess | None) -> Subject:
         hint = f" Give str(path) with a prefix: load('hf:{module}') for a folder." if isinstance(module, Path) else hint
         raise ModelError(f"A model is {FORMS}, but a {type(module).__name__} came.{hint}")
     return Subject(model, type(model).__name__, preprocess or guess(model), labels=known_labels(model), origin="given")
+
+
+def is_black_box(what: Any) -> bool:
+    """A function, an object that can be called, or an ONNX session; a class is none, and a module shows its inside."""
+    seen_into = isinstance(what, (nn.Module, type)) or hidden(what) is not None
+    return not seen_into and (callable(what) or blackbox.is_session(what))
+
+
+def black_box(what: Any, preprocess: Preprocess | None, arguments: Mapping[str, Any]) -> Subject:
+    model = blackbox.wrap(what, preprocess, arguments)
+    name = getattr(what, "__name__", type(what).__name__)
+    return Subject(model, name, model.preprocess, origin="given")
 
 
 def guess(model: nn.Module) -> Preprocess:

@@ -102,10 +102,15 @@ def report(ask: Ask, found: Sampled, *, count: int, until: float | None, unit: s
     if int(found.count.min()) < 2 <= count:
         raise KeyboardInterrupt  # stopped before there was anything to keep
     ask.error, ask.samples = found.error, found.count.clone()
-    for i, (taken, relative) in enumerate(zip(found.count.tolist(), found.relative.tolist(), strict=True)):
-        share = f"relative standard error {relative:.3g}"
-        if ask.stop.asked and taken < count and not (until is not None and relative <= until):
-            ask.notes.append(f"{ask.name(ask.start + i)}: interrupted after {taken} of {count} {unit}, {share}")
-        elif until is not None and relative > until:
-            ask.notes.append(f"{ask.name(ask.start + i)}: {share} after all {count} {unit}, above until={until:g}")
+    tell_short(ask, found.count.tolist(), found.relative.tolist(), count=count, until=until, unit=unit)
     return found.mean
+
+
+def tell_short(ask: Ask, taken: list[int], relative: list[float], *, count: int, until: float | None, unit: str) -> None:
+    """A note on every picture that was left short of what was asked for."""
+    for i, (done, error) in enumerate(zip(taken, relative, strict=True)):
+        share, enough = f"relative standard error {error:.3g}", until is not None and error <= until
+        if ask.stop.asked and done < count and not enough:
+            ask.notes.append(f"{ask.name(ask.start + i)}: interrupted after {done} of {count} {unit}, {share}")
+        elif until is not None and not enough:
+            ask.notes.append(f"{ask.name(ask.start + i)}: {share} after all {count} {unit}, above until={until:g}")

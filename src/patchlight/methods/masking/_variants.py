@@ -21,16 +21,24 @@ Use = Callable[[Tensor, Tensor, Tensor], None]
 """(picture (n,), number (n,), value (n,)): what the score of each variant is."""
 
 
-def each_variant(ask: Ask, items: tuple[Tensor, Tensor], make: Make, use: Use, *, score: Score) -> int:
-    """Score the variants `items` = (picture (t,), number (t,)) in order; returns how many were done before a wish to stop."""
-    pictures, numbers = items
+def each_variant(ask: Ask, items: tuple[Tensor, Tensor], make: Make, use: Use, *, score: Score, times: int = 1) -> int:
+    """Score the variants `items` = (picture (t,), number (t,)) in order; returns how many were done before a wish to stop.
+
+    With `times`, make gives that many pictures for each item, (n, times, 3, H, W), and use gets number times `times` + which.
+    """
+    pictures, numbers = (t.repeat_interleave(times) for t in items)
+    numbers = numbers * times + torch.arange(times, device=numbers.device).repeat(len(items[0]))
     _, target = ask.look()
     scorer, done = scorer_of(ask), 0
     sound = torch.ones((), dtype=torch.bool, device=ask.images.device)  # looked at once, at the end: a GPU need not wait
 
     def images(start: int, stop: int) -> Tensor:
         with no_autocast(ask.images):
-            return make(pictures[start:stop], numbers[start:stop]).to(ask.images.dtype)
+            if times == 1:
+                return make(pictures[start:stop], numbers[start:stop]).to(ask.images.dtype)
+            first, last = start // times, -(-stop // times)
+            made = make(items[0][first:last], items[1][first:last]).to(ask.images.dtype).flatten(0, 1)
+            return made[start - first * times : stop - first * times]
 
     with as_found(ask.model), torch.no_grad():
         for start, stop, logits in scorer.stream(images, len(pictures)):

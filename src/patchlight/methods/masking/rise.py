@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 from patchlight.core.errors import SettingError
 from patchlight.core.registry import Cost, method
 from patchlight.methods.masking._estimate import estimate, report, rounds
+from patchlight.methods.masking._grids import random_masks
 from patchlight.methods.masking._variants import Make, Score, each_variant, every_pair, wide
 from patchlight.tracing.ask import Ask
 
@@ -50,7 +50,7 @@ def rise(
         raise SettingError(f"rise: samples and cells take 2 or more, but {samples} and {cells} came.")
     if not 0 < keep < 1:
         raise SettingError(f"rise: keep takes a share between 0 and 1, but {keep} came.")
-    masks, count = (drawn_masks(ask, samples, cells, keep), samples) if drawn is None else given_masks(ask, drawn)
+    masks, count = (random_masks(ask, samples, cells, keep), samples) if drawn is None else given_masks(ask, drawn)
     found = estimate(ask, *ask.images.shape[-2:])
     latest: dict[str, Tensor] = {}
 
@@ -64,39 +64,6 @@ def rise(
     for opened, start, stop in rounds(ask, count, found, until, every=CHECK):
         each_variant(ask, every_pair(ask, [stop] * len(ask.images), start=start, pictures=opened), make, use, score=score)
     return report(ask, found, count=count, until=until, unit="masks")
-
-
-def drawn_masks(ask: Ask, samples: int, cells: int, keep: float) -> Make:
-    """Grids and shifts are drawn at once, some numbers for each mask; the masks themselves are made as they are needed."""
-    size = ask.images.shape[-2:]
-    steps = [ceil(n / cells) for n in size]
-    grids, shifts = [], []
-    for g in ask.generators():
-        grids.append(torch.rand(samples, cells, cells, generator=g) < keep)
-        shifts.append(torch.stack([torch.randint(step, (samples,), generator=g) for step in steps], 1))
-    grid, shift = (torch.stack(t).to(ask.images.device) for t in (grids, shifts))  # (b, m, s, s), (b, m, 2)
-    tables = [enlarging(cells, (cells + 1) * step).to(ask.images.device, wide(ask)) for step in steps]
-
-    def masks(picture: Tensor, number: Tensor) -> Tensor:
-        return seen_through(grid[picture, number], shift[picture, number], tables, (size[0], size[1]))
-
-    return masks
-
-
-def seen_through(grid: Tensor, shift: Tensor, tables: list[Tensor], size: tuple[int, int]) -> Tensor:
-    """Grids (n, s, s) enlarged by tables (H', s) and (W', s) and cut to (n, H, W) at the shifts (n, 2): two small products."""
-    rows, columns = (
-        table[shift[:, axis, None] + torch.arange(size[axis], device=grid.device)] for axis, table in enumerate(tables)
-    )  # (n, H, s), (n, W, s)
-    return rows @ grid.to(rows.dtype) @ columns.mT
-
-
-def enlarging(cells: int, size: int) -> Tensor:
-    """(size, cells) weights of bilinear enlargement with half-pixel centres, mirrored at the middle of the outer cells."""
-    at = (torch.arange(size, dtype=torch.float64) + 0.5) * cells / size - 0.5
-    at = at.abs()
-    at = torch.where(at > cells - 1, 2 * (cells - 1) - at, at)
-    return (1 - (at[:, None] - torch.arange(cells)).abs()).clamp_min(0)
 
 
 def given_masks(ask: Ask, drawn: Tensor) -> tuple[Make, int]:

@@ -223,7 +223,7 @@ def test_blocks_of_patches_learn_together(subject, tmp_path):
 
 WRONG = [
     ({"coalitions": 3}, "coalitions come in pairs, but 3 is odd"),
-    ({"epochs": 0}, "train_explainer: epochs takes 1 or more, but 0 came"),
+    ({"epochs": 0}, "train_explainer: epochs cannot be below 1, but 0 came"),
     ({"grid": (5, 2)}, r"grid takes \(rows, columns\) from 2 blocks up to 4 x 2 patches, but \(5, 2\) came"),
     ({"grid": (1, 1)}, "from 2 blocks up to 4 x 2 patches"),
     ({"rate": 0.0}, "rate takes a number between 0 and 1, but 0.0 came"),
@@ -240,7 +240,7 @@ def test_what_cannot_be_trained_says_so(subject, tmp_path):
     out = tmp_path / "e.safetensors"
     with pytest.raises(pl.PatchlightError, match="takes 8 pictures or more, but 7 came"):
         pl.train_explainer(subject, scenes(7, 3)[0], out)
-    with pytest.raises(pl.PatchlightError, match=r"the patches of .* cannot be dropped: .* Use remove='paint'"):
+    with pytest.raises(pl.PatchlightError, match=r"training leaves patches out of plain ViTs only: .* Use remove='paint'"):
         pl.train_explainer(tiny.subject("swin"), tiny.pictures("swin", 8), out)
     with pytest.raises(pl.PatchlightError, match=r"vit_shapley cannot be trained for .*Use shapley, which needs no training"):
         pl.train_explainer(tiny.subject("cnn"), tiny.pictures("cnn", 8), out)
@@ -262,7 +262,9 @@ def test_an_explainer_is_for_one_model_only(subject, trained, tmp_path):
     other = tm.VisionTransformer(img_size=SIZE, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=CLASSES).eval()
     with pytest.raises(pl.PatchlightError, match="and this model has other weights"):
         explain(pl.load(other), trained, images)
-    with pytest.raises(pl.PatchlightError, match=r"trained for 32 x 16 pixels and 4 x 2 patches, but the model has 32 x 32"):
+    with pytest.raises(
+        pl.PatchlightError, match=r"this explainer belongs to 32 x 16 pixels and 4 x 2 patches, but the model has 32 x 32"
+    ):
         explain(tiny.subject("vit"), trained, tiny.pictures("vit", 2))
     with pytest.raises(pl.PatchlightError, match="cannot explain a function of the logits"):
         explain(subject, trained, images, lambda logits: logits[:, 0])

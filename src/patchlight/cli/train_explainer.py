@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from patchlight.cli import _options as o
-from patchlight.cli._console import err, out, progress, say, say_json
+from patchlight.cli._console import err, out, say, say_json, steps
 
 if TYPE_CHECKING:
     from patchlight.cli._pictures import Failure, Item
+    from patchlight.methods.masking._explainer import About
+    from patchlight.models.subject import Subject
 
 
 def command(
@@ -30,6 +33,10 @@ def command(
     tune: Annotated[
         bool, typer.Option("--tune/--head-only", help="Whether the explainer's copy of the model learns too.")
     ] = True,
+    grid: Annotated[
+        str | None,
+        typer.Option("--grid", metavar="ROWSxCOLUMNS", help="Blocks of patches that share one value. [default: patches]"),
+    ] = None,
     remove: Annotated[str, typer.Option("--remove", help="drop (a plain ViT) or paint: how patches go missing.")] = "drop",
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew where an unfinished training is found.")] = False,
     weights: o.Weights = None,
@@ -44,28 +51,57 @@ def command(
     file: after Ctrl-C the same command goes on from there.
     """
     from patchlight.cli import _run
-    from patchlight.methods.masking._training import train_explainer
 
+    recipe: dict[str, Any] = {"epochs": epochs, "surrogate_epochs": surrogate_epochs, "coalitions": coalitions, "rate": rate}
+    recipe |= {
+        "tune": tune,
+        "grid": blocks(grid),
+        "remove": chosen(remove),
+        "batch_size": batch_size,
+        "seed": seed,
+        "restart": restart,
+    }
     items, failures = readable(images)
     subject = _run.load_subject(model, weights=weights, labels=None, device=device, precision=o.Precision.float32)
-    recipe: dict[str, Any] = {"epochs": epochs, "surrogate_epochs": surrogate_epochs, "coalitions": coalitions, "rate": rate}
-    recipe |= {"tune": tune, "remove": remove, "batch_size": batch_size, "seed": seed, "restart": restart}
-    with progress("training", 0, quiet=as_json) as tell:
-        about = train_explainer(
-            subject,
-            [item.what for item in items],
-            file,
-            **recipe,
-            progress=tell.to,
-            report=None if as_json else lambda line: say(err(), line),
-        )
+    about = trained(subject, [item.what for item in items], file, recipe, quiet=as_json)
     if as_json:
-        say_json({"file": str(file), **about.record(), "failures": [{"file": f.file, "reason": f.reason} for f in failures]})
+        say_json({"file": str(file), **asdict(about), "failures": [{"file": f.file, "reason": f.reason} for f in failures]})
     else:
-        say(out(), f"{file}: {about.told()}")
+        foreseen = f"foresees {about.explained:.1%} of what parts earn beyond their size on {about.held_out} held out"
+        say(out(), f"{file}: trained for {about.model} on {about.pictures} pictures, {foreseen}")
         _run.name_failures(failures)
     if failures:
         raise typer.Exit(1)
+
+
+def trained(subject: Subject, pictures: list[Any], file: Path, recipe: dict[str, Any], *, quiet: bool) -> About:
+    """With a bar, and a line for each epoch."""
+    from patchlight.methods.masking._training import train_explainer
+
+    def report(line: str) -> None:
+        say(err(), line)
+
+    with steps("training", quiet=quiet) as tell:
+        return train_explainer(subject, pictures, file, **recipe, progress=tell, report=None if quiet else report)
+
+
+def blocks(text: str | None) -> tuple[int, int] | None:
+    """`7x7` or `7,7`."""
+    from patchlight.cli._settings import items
+    from patchlight.core.errors import SettingError
+
+    try:
+        return None if text is None else items((int, int), text)  # pyright: ignore[reportReturnType]
+    except ValueError as error:
+        raise SettingError(f"--grid takes ROWSxCOLUMNS such as 7x7, but {text!r} came.") from error
+
+
+def chosen(remove: str) -> str:
+    from patchlight.core.errors import SettingError, nearest
+
+    if remove not in ("drop", "paint"):
+        raise SettingError(f"--remove takes drop or paint, but {remove!r} came.{nearest(remove, ('drop', 'paint'))}")
+    return remove
 
 
 def readable(patterns: list[str]) -> tuple[list[Item], list[Failure]]:

@@ -48,7 +48,7 @@ class Recipe:
         least = {"surrogate_epochs": 0, "epochs": 1, "coalitions": 2, "batch": 1}
         for name, few in least.items():
             if getattr(self, name) < few:
-                raise SettingError(f"train_explainer: {name} takes {few} or more, but {getattr(self, name)} came.")
+                raise SettingError(f"train_explainer: {name} cannot be below {few}, but {getattr(self, name)} came.")
         if self.coalitions % 2:
             raise SettingError(f"train_explainer: coalitions come in pairs, but {self.coalitions} is odd.")
         if not 0 < self.rate < 1:

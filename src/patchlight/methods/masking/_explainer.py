@@ -158,7 +158,7 @@ def fitted(explainer: Explainer, model: nn.Module, layout: Layout, like: Tensor)
     if about.patches != layout.grid or (layout.size != (0, 0) and about.size != layout.size):
         trained, has = (f"{s[0]} x {s[1]} pixels and {g[0]} x {g[1]} patches" for s, g in
                         ((about.size, about.patches), (layout.size, layout.grid)))  # fmt: skip
-        raise ModelError(f"the explainer was trained for {trained}, but the model has {has}. {TRAIN}")
+        raise ModelError(f"this explainer belongs to {trained}, but the model has {has}. {TRAIN}")
     same = here.shape == explainer.sample.shape and torch.allclose(here, explainer.sample, rtol=ALIKE, atol=1e-4)
     if not same:
         raise ModelError(f"the explainer was trained for {about.model}, and this model has other weights. {TRAIN}")

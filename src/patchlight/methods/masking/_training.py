@@ -91,7 +91,7 @@ def prepared(subject: Subject, source: Source, recipe: Recipe) -> Course:
         )
     like = torch.empty(0, device=subject.device, dtype=subject.dtype)
     if recipe.remove == "drop" and (reason := undroppable(subject.model, subject.forward, layout, source.batch(0, 1, like=like))):
-        raise ModelError(f"the patches of {subject.name} cannot be dropped: {reason}. Use remove='paint'.")
+        raise ModelError(f"training leaves patches out of plain ViTs only: {reason}. Use remove='paint' for {subject.name}.")
     order = torch.randperm(len(source), generator=torch.Generator().manual_seed(recipe.seed))
     count = min(MOST_HELD_OUT, max(2, round(HELD_OUT * len(source))))
     return Course(subject, layout, source, recipe, train=order[count:], held_out=order[:count])

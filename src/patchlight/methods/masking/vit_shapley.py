@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from patchlight.core.errors import SettingError, TargetError
+from patchlight.core.errors import TargetError
 from patchlight.core.registry import Cost, method
 from patchlight.core.targets import Target
-from patchlight.methods.masking._explainer import TRAIN, explain, fitted, read
+from patchlight.methods.masking._explainer import explain, fitted, read
 from patchlight.tracing.ask import Ask
 
 
@@ -27,8 +27,7 @@ def vit_shapley(ask: Ask, *, explainer: str | None = None) -> Tensor:
     from their surrogate for the whole picture comes from the model itself here. An explainer may have been trained for blocks of
     patches: then the map lies on their grid.
     """
-    if explainer is None:
-        raise SettingError(f"vit_shapley needs the file of a trained explainer: explainer=FILE. {TRAIN}")
+    assert explainer is not None  # it is required
     logits, target = ask.look()
     if target.function is not None:
         raise TargetError(

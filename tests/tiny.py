@@ -195,12 +195,16 @@ def pairs(*names: str) -> list[tuple[str, str]]:
 
 
 QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "channels": 12, "threshold": 0.6}
+OWN = {
+    "score_cam": {"relu": False},  # of random channels nothing may be left above 0
+    "shapley": {"samples": 24, "grid": (2, 3)},  # the fewest for so many cells
+    "lime": {"samples": 24, "grid": (2, 3)},
+}
 
 
 def quick(method: str) -> dict[str, Any]:
     """Settings that keep a law fast: few steps, few samples, few places. A new method that is slow by default adds its own."""
-    found = {name: value for name, value in QUICK.items() if name in discover()[method].settings}
-    return found | ({"relu": False} if method == "score_cam" else {})  # of random channels nothing may be left above 0
+    return {name: value for name, value in QUICK.items() if name in discover()[method].settings} | OWN.get(method, {})
 
 
 def explain(name: str, method: str, images: Tensor | None = None, target: Any = None, **options: Any) -> pl.Explanation:

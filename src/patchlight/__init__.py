@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from patchlight.evaluation import evaluate as evaluate
     from patchlight.evaluation import evaluate_many as evaluate_many
     from patchlight.explanation import Explanation as Explanation
+    from patchlight.methods.masking._training import train_explainer as train_explainer
     from patchlight.models.load import load as load
     from patchlight.models.subject import Subject as Subject
 
@@ -57,6 +58,7 @@ PUBLIC = {
     "load": "patchlight.models.load",
     "methods": "patchlight.methods",
     "metrics": "patchlight.metrics",
+    "train_explainer": "patchlight.methods.masking._training",
 }
 __all__ = [*PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -119,7 +119,7 @@ def compare(
     size = tuple(source.tensor.shape[-2:]) if source.tensor is not None else subject.preprocess.size
     layouts = LayoutOnce(subject, (int(size[0]), int(size[1])))
     for job in jobs:
-        check_needs(job.method, layouts, subject.name)
+        check_needs(job.method, layouts, subject.name, job.settings)
     run = Run(subject, jobs, layouts, target, len(source), seed, insides, progress, batch_size, autocast, source)
     notes: list[str] = []
 
@@ -178,23 +178,24 @@ class LayoutOnce:
         return self.subject.layout(self.size)
 
 
-def check_needs(method: Method, layout: Callable[[], Layout], model: str) -> None:
-    """A need that the model cannot meet is an error before any work."""
-    reason = why_not(method, layout() if method.needs or method.traced else None)
+def check_needs(method: Method, layout: Callable[[], Layout], model: str, given: Mapping[str, Any]) -> None:
+    """A need that the model or the settings cannot meet is an error before any work."""
+    reason = why_not(method, layout() if method.needs or method.traced else None, given)
     if reason:
         raise ModelError(f"{method.name} cannot explain {model}: {reason}.")
 
 
-def why_not(method: Method, layout: Layout | None) -> str | None:
-    """Why a method cannot serve a model, with what would work; None when it can."""
+def why_not(method: Method, layout: Layout | None, given: Mapping[str, Any] | None = None) -> str | None:
+    """Why a method cannot serve a model under the given settings, with what would work; None when it can."""
     if layout is None:
-        return None
-    reasons = (layout.missing(need) for need in method.needs)
+        return method.lacks(given or {})
+    reasons = (*(layout.missing(need) for need in method.needs), method.lacks(given or {}))
     if not (reason := next((r for r in reasons if r), None)):
         return None
     from patchlight.core.registry import discover
 
-    others = [m.name for m in discover().values() if m.family != "baseline" and not any(layout.missing(n) for n in m.needs)]
+    free = [m for m in discover().values() if m.family != "baseline" and not m.requires]
+    others = [m.name for m in free if not any(layout.missing(n) for n in m.needs)]
     return f"{reason}. Methods that work: {', '.join(others)}"
 
 

@@ -21,6 +21,7 @@ from patchlight.tracing.trace import Recorder, block_hooks, first_tensor, trace
 
 # enough to see that a method runs; what ReLU cuts off may be everything
 SMALL = {"steps": 2, "samples": 2, "relu": False, "window": 112, "stride": 112, "channels": 4, "threshold": 0.5, "grid": (2, 2)}
+OWN = {"shapley": {"samples": 16}}  # the fewest for four cells
 MOST_TOKENS = {"attention_flow": 300}  # where the work is not in the passes, and more tokens would take minutes
 PASS = Taps("logit", frozenset({"attention"}))  # what most methods ask of the forward pass
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -166,13 +167,13 @@ def relative(a: Tensor, b: Tensor) -> float:
 
 def tried(method: Method, subject: Subject, images: Tensor, layout: Layout) -> Finding:
     """One method on one picture, unless the layout says why not."""
-    if reason := next((r for need in method.needs if (r := layout.missing(need))), None):
+    if reason := next((r for need in method.needs if (r := layout.missing(need))), None) or method.lacks({}):
         return Finding(method.name, works=False, reason=reason)
     if layout.tokens > (most := MOST_TOKENS.get(method.name, layout.tokens)):
         return Finding(
             method.name, works=False, reason=f"not tried: {layout.tokens} tokens take it minutes, up to {most} seconds"
         )
-    settings = {name: value for name, value in SMALL.items() if name in method.settings}
+    settings = {name: value for name, value in SMALL.items() if name in method.settings} | OWN.get(method.name, {})
     try:
         found = compare(subject, images, {method.name: settings})[method.name].scores
     except PatchlightError as error:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 PIPE_WIDTH = 160
 
@@ -39,9 +42,25 @@ def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Callabl
     if quiet or not console.is_terminal:
         yield lambda _: None
         return
+    with bar_on(console) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def steps(label: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """The same, told (done, all)."""
+    console = err()
+    if quiet or not console.is_terminal:
+        yield lambda *_: None
+        return
+    with bar_on(console) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def bar_on(console: Console) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda done: bar.advance(task, done)
+    return Progress(*columns, console=console, transient=True)

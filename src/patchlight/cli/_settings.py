@@ -21,7 +21,7 @@ def chosen(names: Iterable[str]) -> list[str]:
     found: list[str] = []
     for name in (n.strip() for part in names for n in part.split(",")):
         if name in ("all", "fast"):
-            found += [m.name for m in by_family() if name == "all" or is_fast(m)]
+            found += [m.name for m in by_family() if not m.requires and (name == "all" or is_fast(m))]
         elif name:
             found.append(get(name).name)
     if not found:

@@ -112,11 +112,18 @@ class Method:
     class_blind: bool
     stochastic: bool
     version: int
+    requires: tuple[str, ...] = ()
+    """Settings that no default can stand for: the method runs only where they are given."""
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
     def traced(self) -> bool:
         return self.taps is not None
+
+    def lacks(self, given: Mapping[str, Any]) -> str | None:
+        """What must be given and is not, as the rest of a sentence."""
+        lacking = [f"{name}=" for name in self.requires if given.get(name) is None]
+        return f"it needs {' and '.join(lacking)}, see `patchlight methods {self.name}`" if lacking else None
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings: the given ones checked, the others at their defaults."""
@@ -144,6 +151,7 @@ def method(
     class_blind: bool = False,
     stochastic: bool = False,
     version: int = 1,
+    requires: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function under its own name; its folder is its family, its keyword-only parameters are its settings."""
 
@@ -164,6 +172,7 @@ def method(
             class_blind=class_blind,
             stochastic=stochastic,
             version=version,
+            requires=requires,
             settings=settings_of(function),
         )
         return function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
@@ -72,3 +72,24 @@ def no_autocast(like: torch.Tensor) -> AbstractContextManager[Any]:
 
 def is_compiled(module: nn.Module) -> bool:
     return getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+
+
+@contextmanager
+def replaced(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """Other tensors, by their names, stand in for parameters and buffers; a tied one is replaced wherever it is used."""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    standing = {id(own(modules, name)): tensor for name, tensor in tensors.items()}
+    with ExitStack() as undo:
+        for module in model.modules():
+            for store in tensors_of(module):
+                for name, tensor in store.items():
+                    if id(tensor) in standing:
+                        undo.callback(store.__setitem__, name, tensor)
+                        store[name] = standing[id(tensor)]
+        yield
+
+
+def own(modules: Mapping[str, nn.Module], name: str) -> torch.Tensor:
+    """The tensor of that name as the model has it."""
+    place, _, last = name.rpartition(".")
+    return next(store[last] for store in tensors_of(modules[place]) if last in store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +12,19 @@ from torch import Tensor
 from patchlight.core.errors import SettingError
 from patchlight.methods.masking._variants import wide
 from patchlight.tracing.ask import Ask
+
+
+class Sampled(Protocol):
+    """(b, ...) what was found of each picture and its standard error, and (b,) how many samples it took."""
+
+    @property
+    def count(self) -> Tensor: ...
+    @property
+    def mean(self) -> Tensor: ...
+    @property
+    def error(self) -> Tensor: ...
+    @property
+    def relative(self) -> Tensor: ...
 
 
 @dataclass(eq=False)
@@ -64,7 +78,7 @@ def relative_error(mean: Tensor, error: Tensor) -> Tensor:
     return torch.where(error == 0, 0.0, error / extent)
 
 
-def rounds(ask: Ask, count: int, found: Estimate, until: float | None, *, every: int) -> Iterator[tuple[list[int], int, int]]:
+def rounds(ask: Ask, count: int, found: Sampled, until: float | None, *, every: int) -> Iterator[tuple[list[int], int, int]]:
     """(pictures still open, start, stop) of the samples to take next; all at once where nothing ends the sampling early.
 
     With `until`, the error is looked at after every `every` samples, whatever the batch, so that a picture takes the same number
@@ -83,7 +97,7 @@ def rounds(ask: Ask, count: int, found: Estimate, until: float | None, *, every:
             opened = [i for i in opened if not relative[i] <= until]
 
 
-def report(ask: Ask, found: Estimate, *, count: int, until: float | None, unit: str = "samples") -> Tensor:
+def report(ask: Ask, found: Sampled, *, count: int, until: float | None, unit: str = "samples") -> Tensor:
     """The mean, with error and samples handed over, and a note on every picture that was left short of what was asked for."""
     if int(found.count.min()) < 2 <= count:
         raise KeyboardInterrupt  # stopped before there was anything to keep

@@ -35,7 +35,7 @@ CARD = (
     "It is for demonstrations, tests and teaching, not for telling breeds in earnest: it knows nothing but these 37 breeds, and "
     "every other picture gets one of them too."
 )
-PETS = Preprocess(size=(224, 224), resize=248, interpolation="bicubic")  # ImageNet mean and deviation: what they were trained with
+PETS = Preprocess(size=(224, 224), resize=248, interpolation="bicubic")  # timm has another mean for this ViT
 EMBEDDED: Mapping[str, Embedded] = MappingProxyType(
     {
         "pets-vit": Embedded(

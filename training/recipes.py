@@ -31,7 +31,7 @@ class Pace:
     floor: float = 0.0
     seed: int = 0
     clip: float = 1.0
-    log_every: int = 50
+    log_every: int = 20
     save_every: int = 500
 
 

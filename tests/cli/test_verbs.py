@@ -15,7 +15,8 @@ from PIL import Image
 
 import patchlight as pl
 from patchlight import doctor
-from patchlight.cli import compare
+from patchlight.cli import compare, demo
+from patchlight.cli._settings import chosen, missing
 from patchlight.core.registry import discover
 
 TINY = "timm:test_vit"
@@ -121,6 +122,7 @@ def test_doctor_of_a_vit(run):
     result = run("doctor", TINY)
     assert result.exit_code == 0, result.stdout
     assert "the head reads the class token" in result.stdout
+    assert "\ncard " not in result.stdout
     assert "blocks.0 ... blocks." in result.stdout
     assert "cam                    no: its head reads the class token" in result.stdout
 
@@ -186,14 +188,30 @@ def test_a_wrong_doctor(run, arguments, message):
 # -- demo and the program ---------------------------------------------------------------------------------------------
 
 
-def test_demo(run, tmp_path):
-    result = run("demo", "--out", tmp_path / "demo")
+@pytest.mark.parametrize("model", ["pets-vit", "pets-swin"])
+def test_demo(run, tmp_path, monkeypatch, model):
+    fast, few = demo.serving, {"raw_attention", "rollout", "cam", "grad_cam", "transformer_mm", "random"}
+    monkeypatch.setattr(demo, "serving", lambda layout: [n for n in fast(layout) if n in few])
+    folder = tmp_path / "demo"
+    result = run("demo", "--out", folder, "--model", model)
     assert result.exit_code == 0
-    names = {p.name for p in (tmp_path / "demo").iterdir()}
-    assert "sheet.png" in names
-    assert {n for n in names if n.startswith("cat_and_dog.Egyptian_Mau")}
-    assert {n for n in names if n.startswith("cat_and_dog.leonberger")}
-    assert "Try next" in result.stdout
+    names = {p.name for p in folder.iterdir()}
+    method = "transformer_mm" if model == "pets-vit" else "grad_cam"
+    assert {"sheet.png", "methods.png", f"cat_and_dog.Egyptian_Mau.{method}.png", f"cat_and_dog.leonberger.{method}.png"} <= names
+    for text in ("chelsea.jpg      Egyptian_Mau 0.7", "kitten.jpg       Ragdoll 0.8", str(folder / "sheet.png"), "Try next"):
+        assert text in result.stdout
+
+
+def test_every_fast_method_is_in_the_demo_and_the_first_sheet_stays_narrow():
+    for model in ("pets-vit", "pets-swin"):
+        layout = pl.load(model).layout()
+        every = demo.serving(layout)
+        assert set(every) == {n for n in chosen(["fast"]) if not missing(discover()[n], layout)}
+        first = demo.selection(every)
+        assert len(set(first)) == demo.BAND
+        assert first[-1] == "random"
+        assert [n for part in demo.bands(every) for n in part] == every
+        assert all(0 < len(part) <= demo.BAND for part in demo.bands(every))
 
 
 def test_every_photo_has_its_origin():

@@ -1,8 +1,7 @@
-"""`load`: the embedded model, modules as they come, what names and options may be, and the network."""
+"""`load`: modules as they come, what names and options may be, and the network."""
 
 from __future__ import annotations
 
-import csv
 import re
 import subprocess
 import sys
@@ -15,44 +14,17 @@ import timm
 import torch
 import torchvision
 import transformers
-from PIL import Image
 from torch import Tensor, nn
 
 from patchlight.core.errors import LayoutError, ModelError
 from patchlight.core.layout import Layout
 from patchlight.core.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from patchlight.models import hub
-from patchlight.models.embedded import EMBEDDED
 from patchlight.models.load import FORMS, find_device, load
 from patchlight.models.sizes import input_size, pair, resized
 from small import HALF, HF, NAMES
 
-# -- embedded ---------------------------------------------------------------------------------------------------------
-
-
-def test_pets_vit_loads_quickly_with_its_labels_and_preprocessing() -> None:
-    load("pets-vit")
-    start = time.perf_counter()
-    subject = load("pets-vit")
-    assert time.perf_counter() - start < 1
-    assert (subject.name, len(subject.labels), subject.label(0)) == ("pets-vit", 37, "Abyssinian")
-    assert subject.origin.startswith("pets_vit_tiny_patch16_224.safetensors (sha256 382d5f89e3ea")
-    assert subject.preprocess == Preprocess(size=(224, 224), resize=248, mean=IMAGENET_MEAN, std=IMAGENET_STD)
-    assert EMBEDDED["pets-vit"].licence == "Apache-2.0"
-    assert "37 breeds" in EMBEDDED["pets-vit"].card
-
-
-def test_pets_vit_knows_the_pets(shared: Path) -> None:
-    pets = shared / "data" / "pets"
-    with (pets / "index.csv").open(newline="") as file:
-        rows = [r for r in csv.DictReader(file) if r["split"] == "test"]
-    picked = [r for _, r in sorted(enumerate(rows), key=lambda p: (p[0] % 10, p[0]))][:100]
-    subject = load("pets-vit")
-    images = torch.stack([subject.prepare(Image.open(pets / "images" / r["file"])) for r in picked])
-    with torch.no_grad():
-        right = subject.forward(images).argmax(1) == torch.tensor([int(r["breed"]) for r in picked])
-    assert len({r["breed"] for r in picked}) > 30
-    assert right.float().mean() >= 0.8
+# -- loading ----------------------------------------------------------------------------------------------------------
 
 
 def test_loading_leaves_the_random_numbers_alone() -> None:

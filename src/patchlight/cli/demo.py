@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,88 +11,160 @@ import typer
 from patchlight.cli._console import out, progress, say
 
 if TYPE_CHECKING:
-    from patchlight.cli._pictures import Batch
-    from patchlight.cli._run import Job
-    from patchlight.explanation import Explanation
-    from patchlight.render.sheet import Row
+    from torch import Tensor
 
-METHODS = ("raw_attention", "rollout", "grad_cam", "attcat", "transformer_mm", "vtranm", "random")
+    from patchlight.cli._pictures import Batch
+    from patchlight.core.layout import Layout
+    from patchlight.explanation import Explanation
+    from patchlight.models.subject import Subject
+
+SHOWN = ("raw_attention", "rollout", "attcat", "transformer_mm", "vtranm", "transformer_attribution", "random")
 BOTH = "cat_and_dog"  # the photo with two animals: explained for each of its two classes
-OVERLAYS = ("transformer_mm", "vtranm")
+OVERLAYS = ("transformer_mm", "vtranm", "grad_cam")
+CELL = 136  # small, so that the words are still read where a page shows the sheet at half its size
+BAND = 7  # methods side by side where all of them are shown
 
 
 def command(
+    *,
     folder: Annotated[Path, typer.Option("--out", "-o", help="The folder that the results go to.")] = Path("demo"),
+    model: Annotated[str, typer.Option("--model", "-m", help="pets-vit or pets-swin.")] = "pets-vit",
 ) -> None:
-    """Explain the photos that come with patchlight, offline: a contact sheet, and one photo for each of its two animals."""
-    from importlib.resources import as_file
-
-    from patchlight.cli import _pictures, _run
-    from patchlight.cli.compare import save_sheet
+    """Explain the photos that come with patchlight, offline: contact sheets, and one photo for each of its two animals."""
+    from patchlight.cli import _run
     from patchlight.cli.explain import make_folder
-    from patchlight.models.embedded import asset
 
     make_folder(folder)
-    subject = _run.load_subject("pets-vit", weights=None, labels=None, device="auto", precision=_run.Precision.float32)
-    job = _run.Job(subject, {name: {} for name in METHODS})
-    with as_file(asset("photos")) as photos:
-        items = _pictures.find([str(photos)])
-        ((_, batch),) = _pictures.Reader(items, subject.preprocess, len(items))
-    rows = explained(batch, job, folder)
-    save_sheet(rows, METHODS, folder / "sheet.png", scale="picture", density=1)
-    tell(rows, folder)
+    subject = _run.load_subject(model, weights=None, labels=None, device="auto", precision=_run.Precision.float32)
+    batch = photos(subject)
+    logits = predicted(batch, subject)
+    target = classes(logits)
+    every = serving(subject.layout())
+    first, found = selection(every), {}
+    with progress("explaining", len(every)) as advance:
+        for names in (first, [n for n in every if n not in first]):
+            found |= _run.Job(subject, {n: {} for n in names}, target).explain(batch)
+            if names is first:
+                save_sheets(batch, found, [first], folder / "sheet.png")
+                tell_seen(batch, logits, subject)
+                tell_file(folder / "sheet.png", f"the photos by {len(first)} methods; {BOTH}.jpg twice, once for each animal")
+            advance(len(names))
+    save_sheets(batch, found, bands(every), folder / "methods.png", density=1)
+    tell_file(folder / "methods.png", f"the same by all {len(every)} methods that are fast")
+    save_overlays(batch, found, folder)
+    tell_file(folder / f"{BOTH}.*.png", "each of the two animals by itself, at the photo's own size")
+    tell_next(subject.name)
 
 
-def explained(batch: Batch, job: Job, folder: Path) -> list[Row]:
-    """A row for each photo; the one with two animals comes last, once for each of the classes it is most like."""
+# -- what is explained ------------------------------------------------------------------------------------------------
+
+
+def photos(subject: Subject) -> Batch:
+    """The shipped photos; the one with two animals comes last, twice."""
     from dataclasses import replace
+    from importlib.resources import as_file
 
-    one = [i for i in range(len(batch)) if batch.item(i).stem != BOTH]
-    both = replace(batch, read=tuple(r for r in batch.read if r[0].stem == BOTH))
-    with progress("explaining", 3) as advance:
-        rows = rows_for(replace(batch, read=tuple(batch.read[i] for i in one)), job)
-        advance(1)
-        classes = None
-        for rank in range(2):
-            found = (again := replace(job, target=None if classes is None else classes[rank])).explain(both)
-            classes = classes or most_like(next(iter(found.values())))
-            rows += rows_for(both, again, found)
-            save_overlays(found, folder)
-            advance(1)
-    return rows
+    from patchlight.cli import _pictures
+    from patchlight.models.embedded import asset
+
+    with as_file(asset("photos")) as folder:
+        items = _pictures.find([str(folder)])
+        ((_, batch),) = _pictures.Reader(items, subject.preprocess, len(items))
+    both = [r for r in batch.read if r[0].stem == BOTH]
+    return replace(batch, read=(*(r for r in batch.read if r[0].stem != BOTH), *both, *both))
 
 
-def most_like(explanation: Explanation) -> list[int]:
-    return explanation.logits[0].topk(2).indices.tolist()
+def predicted(batch: Batch, subject: Subject) -> Tensor:
+    """Logits (b, k)"""
+    return subject.scores(batch.batch(0, len(batch), like=subject.example))
 
 
-def rows_for(batch: Batch, job: Job, found: dict[str, Explanation] | None = None) -> list[Row]:
+def classes(logits: Tensor) -> list[int]:
+    """The predicted class of each photo; of the one with two animals, the two that are most likely."""
+    found = logits.argmax(1).tolist()
+    found[-2:] = logits[-1].topk(2).indices.tolist()
+    return found
+
+
+def serving(layout: Layout) -> list[str]:
+    """All fast methods that serve the layout, whichever are registered."""
+    from patchlight.cli._settings import chosen, missing
+    from patchlight.core.registry import get
+
+    return [n for n in chosen(["fast"]) if not missing(get(n), layout)]
+
+
+def selection(every: Sequence[str]) -> list[str]:
+    """The methods of the first sheet: the usual ones, filled up with others where these are few, chance last."""
+    from patchlight.core.registry import get
+
+    usual = [n for n in SHOWN if n in every]
+    others = [n for n in every if n not in usual and get(n).family != "baseline"]
+    return sorted([*usual, *others[: BAND - len(usual)]], key=lambda n: get(n).family == "baseline")
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def bands(names: Sequence[str]) -> list[list[str]]:
+    """Rows of methods of about one length, at most `BAND`."""
+    count = -(-len(names) // BAND)
+    return [list(names[len(names) * k // count : len(names) * (k + 1) // count]) for k in range(count)]
+
+
+def save_sheets(
+    batch: Batch, found: Mapping[str, Explanation], parts: Sequence[Sequence[str]], file: Path, *, density: int = 2
+) -> None:
+    """A sheet of the photos for each part of the methods, one below the other."""
+    from PIL import Image
+
     from patchlight.cli.compare import rows_of
+    from patchlight.cli.explain import save_picture
+    from patchlight.render.sheet import LIGHT, sheet
 
-    return list(rows_of(batch, found or job.explain(batch), METHODS, {}))
+    drawn = [sheet(list(rows_of(batch, found, names, {})), names, cell=CELL, scale="picture", density=density) for names in parts]
+    page = Image.new("RGB", (max(s.width for s in drawn), sum(s.height for s in drawn)), LIGHT.paper)
+    for k, part in enumerate(drawn):
+        page.paste(part, (0, sum(s.height for s in drawn[:k])))
+    save_picture(page, file)
 
 
-def save_overlays(found: dict[str, Explanation], folder: Path) -> None:
+def save_overlays(batch: Batch, found: Mapping[str, Explanation], folder: Path) -> None:
+    """The photo with two animals, for each of them."""
     from patchlight.cli.explain import save_picture
 
-    for name in OVERLAYS:
-        label = found[name].class_name(int(found[name].target[0]))
-        save_picture(found[name].overlay(0), folder / f"{BOTH}.{label}.{name}.png")
+    for explanation in (found[name] for name in OVERLAYS if name in found):
+        for index in (len(batch) - 2, len(batch) - 1):
+            label = explanation.class_name(int(explanation.target[index]))
+            save_picture(explanation.overlay(index), folder / f"{BOTH}.{label}.{explanation.method}.png")
 
 
-def tell(rows: list[Row], folder: Path) -> None:
+# -- what is said -----------------------------------------------------------------------------------------------------
+
+
+def tell_seen(batch: Batch, logits: Tensor, subject: Subject) -> None:
     console = out()
-    for row in rows:
-        say(console, f"{Path(row.subtitle).name}: {row.title}")
-    say(
-        console,
-        f"\nThe contact sheet is {folder / 'sheet.png'}. {BOTH}.jpg for each of its animals lies beside it.",
-        style="bold",
-    )
-    say(console, "\nTry next:")
-    for text in (
-        "patchlight explain YOUR_PHOTO.jpg --method transformer_mm,vtranm --out seen",
-        "patchlight compare YOUR_FOLDER --methods fast --out sheet.png",
-        "patchlight methods transformer_mm",
+    say(console, f"What {subject.name} saw", style="bold")
+    for index in range(len(batch) - 1):
+        shares, ranks = logits[index].softmax(-1).topk(3)
+        likely = ", ".join(f"{subject.label(k)} {share:.2f}" for k, share in zip(ranks.tolist(), shares.tolist(), strict=True))
+        say(console, f"  {batch.name(index):16} {likely}")
+    say(console, "\nWhat it looked at", style="bold")
+
+
+def tell_file(file: Path, what: str) -> None:
+    say(out(), f"  {file}   {what}")
+
+
+def tell_next(model: str) -> None:
+    console = out()
+    say(console, "\nTry next", style="bold")
+    other = "pets-swin" if model == "pets-vit" else "pets-vit"
+    for text, what in (
+        ("patchlight explain YOUR_PHOTO.jpg --method transformer_mm,vtranm", "your own photo: an overlay and the scores"),
+        ("patchlight compare YOUR_FOLDER --methods fast --out sheet.png", "a sheet of your own"),
+        (f"patchlight demo --model {other}", "the same photos through a network of another kind"),
+        ("patchlight doctor timm:deit_tiny_patch16_224", "what can explain your model"),
+        ("patchlight methods transformer_mm", "what a method does, and its settings"),
     ):
-        say(console, f"  {text}")
+        say(console, f"  {text:68} {what}")

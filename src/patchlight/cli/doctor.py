@@ -24,7 +24,7 @@ SIZE_NAMES = {"timm": "img_size", "torchvision": "image_size", "hf": "image_size
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="pets-vit, timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=o.MODELS)],
     *,
     weights: Annotated[str | None, typer.Option("--weights", metavar="FILE|random", help="[default: random]")] = None,
     size: Annotated[str | None, typer.Option("--size", metavar="HxW", help="Input size. [default: the model's own]")] = None,
@@ -75,6 +75,7 @@ def document(report: Report, subject: Subject) -> dict[str, Any]:
         "model": report.model,
         "architecture": type(subject.model).__name__,
         "size": list(report.size),
+        "card": subject.card or None,
         "layout": layout | {"reads": reads(report.layout)},
         "maps": {"seen": report.seen, "expected": report.expected},
         "difference": {"largest": report.difference if finite else None, "where": report.worst, "precision": precision(report)},
@@ -88,6 +89,8 @@ def show(report: Report, subject: Subject) -> None:
     console, layout = out(), report.layout
     weights = f", weights: {subject.origin}" if subject.origin else ""
     say(console, f"{report.model}: {type(subject.model).__name__} at {report.size[0]} x {report.size[1]}{weights}", style="bold")
+    if subject.card:
+        say(console, f"card      {subject.card}")
     show_layout(console, layout)
     if report.expected:
         say(console, f"maps      {report.seen} seen in {report.expected} attention blocks")

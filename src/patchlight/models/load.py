@@ -19,7 +19,7 @@ from patchlight.models.sizes import input_size
 from patchlight.models.subject import Subject, brief, hidden, unwrap
 
 LOADERS: Mapping[str, Callable[..., Subject]] = {"timm": timm.load, "hf": hf.load, "torchvision": torchvision.load}
-FORMS = '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit", a torch.nn.Module or a function of pictures'
+FORMS = '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit", "pets-swin", a torch.nn.Module or a function of pictures'
 
 
 def load(
@@ -32,7 +32,7 @@ def load(
     device: str | torch.device | None = None,
     **arguments: Any,
 ) -> Subject:
-    """A model to explain, from a name (`timm:`, `hf:`, `torchvision:`, `pets-vit`), from any module, or from any function.
+    """A model to explain, from a name (`timm:`, `hf:`, `torchvision:`, `pets-vit`, `pets-swin`), any module, or any function.
 
     `weights` is a file of tensors, `"random"`, or None for the library's own. `layout`, `preprocess` and `labels` replace what
     would be found. `device` moves the model ("auto": cuda, mps or cpu). Further arguments go to the constructor of a named model

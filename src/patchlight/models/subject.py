@@ -26,7 +26,10 @@ ADVICE = "Give an image classifier; if it is one, give preprocess=Preprocess(siz
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Subject:
-    """A model and what belongs to it. `given` is a layout told by hand; `origin` says in words where the weights are from."""
+    """A model and what belongs to it.
+
+    `given` is a layout told by hand; `origin` says in words where the weights are from, `card` what the model is good for.
+    """
 
     model: nn.Module
     name: str
@@ -34,6 +37,7 @@ class Subject:
     labels: tuple[str, ...] = ()
     given: Layout | None = None
     origin: str = ""
+    card: str = ""
     layouts: dict[tuple[int, int], Layout] = field(default_factory=dict, init=False)
     scorers: list[Scorer] = field(default_factory=list, init=False)
 

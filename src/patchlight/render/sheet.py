@@ -138,7 +138,7 @@ def sheet(
         draw_row(page, i, row, scales, own=scale == "picture")
     for j, found in enumerate(scales):
         draw_legend(page, j, found, numbers=scale == "method")
-    remark = "one scale for each method" if scale == "method" else "each map on its own scale"
+    remark = "a scale for each method" if scale == "method" else "a scale for each map"
     page.write((plan.left(0), plan.legend), ellipsised(remark, page.font(), plan.side))
     return page.canvas
 

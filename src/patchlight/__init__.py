@@ -18,15 +18,21 @@ if TYPE_CHECKING:
     from patchlight.api import compare as compare
     from patchlight.api import explain as explain
     from patchlight.core.errors import PatchlightError as PatchlightError
+    from patchlight.core.item import Item as Item
     from patchlight.core.layout import Block as Block
     from patchlight.core.layout import Layout as Layout
+    from patchlight.core.metric import Metric
     from patchlight.core.preprocess import Preprocess as Preprocess
     from patchlight.core.registry import Method
+    from patchlight.evaluation import Score as Score
+    from patchlight.evaluation import evaluate as evaluate
+    from patchlight.evaluation import evaluate_many as evaluate_many
     from patchlight.explanation import Explanation as Explanation
     from patchlight.models.load import load as load
     from patchlight.models.subject import Subject as Subject
 
     def methods() -> Mapping[str, Method]: ...
+    def metrics() -> Mapping[str, Metric]: ...
 
 
 __version__ = "0.1.0"
@@ -34,14 +40,19 @@ __version__ = "0.1.0"
 PUBLIC = {
     "Block": "patchlight.core.layout",
     "Explanation": "patchlight.explanation",
+    "Item": "patchlight.core.item",
     "Layout": "patchlight.core.layout",
     "PatchlightError": "patchlight.core.errors",
     "Preprocess": "patchlight.core.preprocess",
+    "Score": "patchlight.evaluation",
     "Subject": "patchlight.models.subject",
     "compare": "patchlight.api",
+    "evaluate": "patchlight.evaluation",
+    "evaluate_many": "patchlight.evaluation",
     "explain": "patchlight.api",
     "load": "patchlight.models.load",
     "methods": "patchlight.methods",
+    "metrics": "patchlight.metrics",
 }
 __all__ = [*PUBLIC, "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
@@ -50,7 +61,7 @@ def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError(f"module 'patchlight' has no attribute {name!r}. Public: {', '.join(PUBLIC)}.")
     module = importlib.import_module(PUBLIC[name])
-    return module if name == "methods" else getattr(module, name)
+    return module if name in ("methods", "metrics") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

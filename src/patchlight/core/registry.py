@@ -65,7 +65,7 @@ class Setting:
                  for t in alternatives(self.type)]  # fmt: skip
         return " | ".join(names)
 
-    def check(self, value: Any, *, method: str) -> Any:
+    def check(self, value: Any, *, method: str, verb: str = "methods") -> Any:
         """The value, an int made a float where a float is expected, or a SettingError."""
         for kind in alternatives(self.type):
             if typing.get_origin(kind) is Literal and isinstance(value, str) and value in typing.get_args(kind):
@@ -78,7 +78,7 @@ class Setting:
                 return value
         hint = nearest(value, self.choices) if isinstance(value, str) and self.choices else ""
         raise SettingError(
-            f"{method}: {self.name} takes {self.described}, but {value!r} came.{hint} See `patchlight methods {method}`."
+            f"{method}: {self.name} takes {self.described}, but {value!r} came.{hint} See `patchlight {verb} {method}`."
         )
 
 
@@ -115,10 +115,14 @@ class Method:
 
     def resolve(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """All settings: the given ones checked, the others at their defaults."""
-        for name in given:
-            if name not in self.settings:
-                raise SettingError(f"{self.name} has no setting {name!r}.{nearest(name, self.settings)}")
-        return {n: s.check(given[n], method=self.name) if n in given else s.default for n, s in self.settings.items()}
+        return resolved(self.name, self.settings, given)
+
+
+def resolved(owner: str, settings: Mapping[str, Setting], given: Mapping[str, Any], *, verb: str = "methods") -> dict[str, Any]:
+    for name in given:
+        if name not in settings:
+            raise SettingError(f"{owner} has no setting {name!r}.{nearest(name, settings)}")
+    return {n: s.check(given[n], method=owner, verb=verb) if n in given else s.default for n, s in settings.items()}
 
 
 REGISTRY: dict[str, Method] = {}
@@ -176,11 +180,16 @@ def settings_of(function: Callable[..., Any]) -> Mapping[str, Setting]:
 @cache
 def discover() -> Mapping[str, Method]:
     """Import every file of `patchlight.methods` (those starting with `_` are helpers) and return the registry by name."""
-    package = importlib.import_module("patchlight.methods")
-    for module in pkgutil.walk_packages(package.__path__, "patchlight.methods."):
+    import_all("patchlight.methods")
+    return MappingProxyType(dict(sorted(REGISTRY.items())))
+
+
+def import_all(name: str) -> None:
+    """Every file of a package but the helpers."""
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, f"{name}."):
         if not module.name.rsplit(".", 1)[-1].startswith("_"):
             importlib.import_module(module.name)
-    return MappingProxyType(dict(sorted(REGISTRY.items())))
 
 
 def get(name: str) -> Method:

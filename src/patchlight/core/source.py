@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from patchlight.core.errors import PictureError
+from patchlight.core.item import Item
 from patchlight.core.pictures import Picture, find_pictures, read_picture
 from patchlight.core.preprocess import Preprocess
 
@@ -40,10 +41,19 @@ class Source:
         """The picture as a photo; for a tensor, what the model saw, with the normalisation undone."""
         if self.tensor is not None:
             return Picture(self.preprocess.undo(self.tensor[index].detach().float().cpu()), f"picture {index}", ())
-        return read_picture(self.items[index])
+        item = self.items[index]
+        return read_picture(item.picture if isinstance(item, Item) else item)
+
+    def extent(self, index: int) -> tuple[int, int]:
+        """(width, height) of a picture, upright."""
+        if self.tensor is not None:
+            return int(self.tensor.shape[3]), int(self.tensor.shape[2])
+        return self.picture(index).image.size
 
     def name(self, index: int) -> str:
         item = self.items[index] if self.items else None
+        if isinstance(item, Item):
+            return item.name
         return Path(item).name if isinstance(item, (str, Path)) else f"picture {index}"
 
     def box(self, size: tuple[int, int]) -> Box:
@@ -81,7 +91,7 @@ def expand(image: Any) -> list[Any]:
         return list(find_pictures([image])) if found or Path(image).is_dir() else [image]
     if isinstance(image, Tensor):
         return list(as_list(image))
-    if isinstance(image, (Image.Image, np.ndarray)):
+    if isinstance(image, (Image.Image, np.ndarray, Item)):
         return [image]
     raise PictureError(
         f"a picture of the type {type(image).__name__} came. "

@@ -1,0 +1,271 @@
+"""`evaluate`: how good is a map, by one metric or by several that share one ranking and one run of forward passes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from patchlight.api import BATCH, check_logits, explain
+from patchlight.core.annotations import Annotations
+from patchlight.core.errors import PictureError, SettingError
+from patchlight.core.grid import to_pixels
+from patchlight.core.metric import Case, Found, Metric, get_metric
+from patchlight.core.score import Score
+from patchlight.core.source import Source, open_source
+from patchlight.explanation import Explanation
+from patchlight.metrics._pictures import Pictures
+from patchlight.models.load import load
+from patchlight.models.subject import Subject
+
+log = logging.getLogger("patchlight")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One metric with all its settings, under the name that the caller gave it."""
+
+    label: str
+    metric: Metric
+    settings: dict[str, Any]
+
+
+def evaluate(
+    subject: Subject | nn.Module | str,
+    images: Any,
+    e: Explanation | Tensor,
+    metric: str = "deletion",
+    labels: Any = None,
+    masks: Any = None,
+    boxes: Any = None,
+    *,
+    batch_size: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Score:
+    """Score maps by one metric.
+
+    subject, images: as for `explain`; images may be `Item`s, which bring labels, boxes and masks. e: an Explanation, or bare
+    scores (B, H, W) at the model's input size, or (B, h, w) on a grid, which are enlarged bilinearly. labels: class numbers or
+    names. masks, boxes: one for each picture, in the picture's own pixels (`Item` says how) or in those of a given tensor.
+    batch_size: pictures scored at once (found by itself). seed: for metrics that draw. progress: called with (done, all).
+    Other keywords are the metric's settings: `patchlight metrics NAME` shows them.
+    """
+    label = str(metric)
+    found = evaluate_many(
+        subject, images, e, {label: settings}, labels, masks, boxes, batch_size=batch_size, seed=seed, progress=progress
+    )
+    return found[label]
+
+
+def evaluate_many(
+    subject: Subject | nn.Module | str,
+    images: Any,
+    e: Explanation | Tensor,
+    metrics: Sequence[str] | Mapping[str, Mapping[str, Any]],
+    labels: Any = None,
+    masks: Any = None,
+    boxes: Any = None,
+    *,
+    batch_size: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Score]:
+    """Score maps by several metrics, which share one ranking and score each distinct picture once.
+
+    metrics: names, or a dict name -> settings; to have a metric twice, {"any name": {"metric": "deletion", "fill": "blur"}}.
+    The other arguments are those of `evaluate`. Needs are checked for every metric before any work is done.
+    """
+    subject = load(subject)
+    jobs = make_jobs(metrics)
+    source = open_source(images, subject.preprocess)
+    told = Annotations.of(images, source, labels=labels, masks=masks, boxes=boxes, names=subject.labels)
+    for job in jobs:
+        check_needs(job, told, e)
+    maps, explained = read_maps(e, source)
+    run = Run(subject, jobs, source, told, maps, explained, again(subject, e), seed, batch_size)
+    size = BATCH.get(subject.device.type, 16)
+    parts: list[dict[str, Found]] = []
+    for start in range(0, len(source), size):
+        stop = min(start + size, len(source))
+        parts.append(run.batch(start, stop))
+        if progress is not None:
+            progress(stop, len(source))
+    return {job.label: run.joined(job, [p[job.label] for p in parts]) for job in jobs}
+
+
+def make_jobs(metrics: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> list[Job]:
+    if isinstance(metrics, str):
+        metrics = [metrics]
+    given = metrics if isinstance(metrics, Mapping) else {str(name): {} for name in metrics}
+    if not given:
+        raise SettingError("no metrics came. Give names such as ['deletion', 'insertion']; `patchlight metrics` lists them.")
+    jobs = []
+    for label, settings in given.items():
+        settings = dict(settings)
+        metric = get_metric(settings.pop("metric", label))
+        jobs.append(Job(label, metric, metric.resolve(settings)))
+    return jobs
+
+
+def check_needs(job: Job, told: Annotations, e: Any) -> None:
+    """A need that the call does not meet is an error before any work."""
+    have = {"labels": told.labels is not None, "masks": told.masks is not None, "boxes": told.boxes is not None}
+    have |= {"boxes or masks": have["boxes"] or have["masks"], "method": isinstance(e, Explanation)}
+    for need in job.metric.needs(job.settings):
+        if need == "method" and not have[need]:
+            raise SettingError(
+                f"{job.metric.name} makes maps anew, so it needs what `explain` returned, but bare scores came. "
+                "Give the Explanation."
+            )
+        if not have[need]:
+            raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need.replace(' or ', '= or ')}=, or Items.")
+
+
+def read_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:
+    """(B, h, w) scores as they came, in float32 or better, and (B,) the classes they are for, -1 where unknown."""
+    raw = e.scores if isinstance(e, Explanation) else torch.as_tensor(e)
+    if raw.dim() != 3 or not raw.numel():
+        raise PictureError(f"maps are (B, H, W), but {tuple(raw.shape)} came. Give e, e.pixels or e.tokens.")
+    if len(raw) != len(source):
+        raise PictureError(f"{len(source)} pictures need {len(source)} maps, but {len(raw)} came. Give one map for each picture.")
+    maps = raw.detach().to(torch.promote_types(raw.dtype, torch.float32))
+    return maps, e.target if isinstance(e, Explanation) else torch.full((len(raw),), -1)
+
+
+def again(subject: Subject, e: Any) -> Callable[..., Tensor] | None:
+    """Maps of other pictures, or for other classes, by the method and the settings that made `e`."""
+    if not isinstance(e, Explanation):
+        return None
+
+    def remade(images: Tensor, *, target: Any = None, seed: int = 0) -> Tensor:
+        return explain(subject, images, e.method, target, seed=seed, **e.settings).pixels
+
+    return remade
+
+
+@dataclass(eq=False)
+class Run:
+    """Everything that stays the same from batch to batch."""
+
+    subject: Subject
+    jobs: list[Job]
+    source: Source
+    told: Annotations
+    maps: Tensor
+    explained: Tensor
+    explain: Callable[..., Tensor] | None
+    seed: int
+    batch_size: int | None
+    notes: list[str] = field(default_factory=list)
+
+    def batch(self, start: int, stop: int) -> dict[str, Found]:
+        """What every metric found in these pictures, NaN for broken maps."""
+        case = self.case(start, stop)
+        sound = self.sound(case.pixels, start)
+        if len(sound) < len(case):
+            case = case.part(sound)
+        found = self.drive(case, start) if len(case) else {}
+        return {job.label: spread(found.get(job.label), sound, stop - start) for job in self.jobs}
+
+    def case(self, start: int, stop: int) -> Case:
+        like = torch.empty(0, device=self.subject.device, dtype=self.subject.dtype)
+        images = self.source.batch(start, stop, like=like)
+        maps = self.maps[start:stop].to(images.device)
+        size = (int(images.shape[-2]), int(images.shape[-1]))
+        told = self.told.part(start, stop, size=size, device=images.device)
+        return Case(
+            images=images,
+            pixels=maps if maps.shape[1:] == size else to_pixels(maps, size),
+            explained=self.explained[start:stop].to(images.device),
+            **told,
+            seed=self.seed,
+            model=self.subject.model,
+            explain=self.explain,
+            score=self.subject.scorer,
+        )
+
+    def sound(self, pixels: Tensor, start: int) -> Tensor:
+        """The numbers of the maps that can be read; the others, and those that say nothing, are named."""
+        flat = pixels.flatten(1)
+        finite = flat.isfinite().all(1)
+        for index in (~finite).nonzero()[:, 0].tolist():
+            self.note(f"{self.source.name(start + index)}: the map holds NaN or infinity: no value")
+        for index in (finite & (flat.amax(1) == flat.amin(1))).nonzero()[:, 0].tolist():
+            self.note(f"{self.source.name(start + index)}: the map is constant: ranked by index, flat everywhere else")
+        return finite.nonzero()[:, 0]
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        log.warning(text)
+
+    def drive(self, case: Case, start: int) -> dict[str, Found]:
+        """Ask all metrics which pictures they want, score each distinct one once, hand out the answers; until all are done."""
+        mean, std = self.subject.preprocess.mean, self.subject.preprocess.std
+        black = (-mean[0] / std[0], -mean[1] / std[1], -mean[2] / std[2])
+        pictures = Pictures(case, self.subject.scorer.in_batches_of(self.batch_size), black)
+        running, found = {}, {}
+        for job in self.jobs:
+            step = job.metric.function(case, **job.settings)
+            if isinstance(step, Found):
+                found[job.label] = step
+            else:
+                running[job.label] = step, next(step)
+        while running:
+            pictures.learn(edit for _, edits in running.values() for edit in edits)
+            following = {}
+            for label, (steps, edits) in running.items():
+                answer = pictures.answer(edits)
+                check_logits(answer.flatten(1), start)
+                try:
+                    following[label] = steps, steps.send(answer)
+                except StopIteration as done:
+                    found[label] = done.value
+            running = following
+        return found
+
+    def joined(self, job: Job, parts: Sequence[Found]) -> Score:
+        """One score from what was found in all batches."""
+        curves = [p.curve for p in parts if p.curve is not None]
+        names = next((tuple(p.parts) for p in parts if p.parts), ())
+        shapes = {n: next(p.parts[n].shape[1:] for p in parts if p.parts) for n in names}
+        return Score(
+            metric=job.metric,
+            settings=job.settings,
+            values=torch.cat([p.values for p in parts]),
+            curve=torch.cat([curve_of(p, curves[0]) for p in parts]) if curves else None,
+            at=next((p.at for p in parts if p.at is not None), None),
+            parts={n: torch.cat([p.parts.get(n, empty(p.values, shapes[n])) for p in parts]) for n in names},
+            names=tuple(self.source.name(i) for i in range(len(self.source))),
+            notes=tuple(dict.fromkeys([*self.notes, *(n for p in parts for n in p.notes)])),
+        )
+
+
+def spread(found: Found | None, sound: Tensor, count: int) -> Found:
+    """The numbers at the places of their pictures, NaN at the others."""
+    if found is None:
+        return Found(torch.full((count,), torch.nan, dtype=torch.float64, device=sound.device))
+    if len(sound) == count:
+        return found
+
+    def over(rows: Tensor) -> Tensor:
+        every = torch.full((count, *rows.shape[1:]), torch.nan, dtype=torch.float64, device=rows.device)
+        every[sound] = rows.double()
+        return every
+
+    curve = None if found.curve is None else over(found.curve)
+    return Found(over(found.values), curve, found.at, {n: over(p) for n, p in found.parts.items()}, found.notes)
+
+
+def curve_of(part: Found, like: Tensor) -> Tensor:
+    return empty(part.values, like.shape[1:]) if part.curve is None else part.curve
+
+
+def empty(values: Tensor, shape: Sequence[int]) -> Tensor:
+    return torch.full((len(values), *shape), torch.nan, dtype=torch.float64, device=values.device)

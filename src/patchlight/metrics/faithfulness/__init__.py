@@ -1,0 +1,1 @@
+"""Does the model answer differently where the map says it should: measured on changed pictures."""

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from patchlight import data as sets
 from patchlight.bench.cell import Cell, canonical, packages, weights_digest
 from patchlight.bench.plan import Plan
 from patchlight.core.errors import PatchlightError, SettingError
 from patchlight.core.metric import get_metric
 from patchlight.core.registry import get
-from patchlight.core.source import Source, open_source
-from patchlight import data as sets
 from patchlight.data import DataSet, Item
 from patchlight.models.load import load
 from patchlight.models.subject import Subject
@@ -37,16 +36,8 @@ class Pictures:
     def labels(self) -> list[int | None]:
         return [i.label for i in self.items]
 
-    def source(self, subject: Subject) -> Source:
-        return open_source([i.image for i in self.items], subject.preprocess)
-
     def target(self, target: str) -> Any:
         return None if target == "predicted" else self.labels
-
-    def truth(self) -> dict[str, Any]:
-        """What metrics may ask for, where every picture has it."""
-        found = {"labels": self.labels, "masks": [i.mask for i in self.items], "boxes": [i.boxes for i in self.items]}
-        return {name: values if all(v is not None for v in values) else None for name, values in found.items()}
 
 
 @dataclass(eq=False)
@@ -134,4 +125,3 @@ def spread(length: int, start: int, count: int | None, label: str) -> list[int]:
     if left < 1 or (count is not None and not 1 <= count <= left):
         raise SettingError(f"data {label}: {count} pictures from number {start} on were asked for, but it has {length}.")
     return list(range(start, length)) if count is None else [start + i * left // count for i in range(count)]
-

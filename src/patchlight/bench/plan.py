@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -12,10 +13,10 @@ from typing import Any, Literal, cast, get_args
 from patchlight.core.errors import SettingError, nearest
 from patchlight.core.registry import get
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib  # type: ignore[no-redef]
+else:
+    import tomli as tomllib
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
 Target = Literal["predicted", "label"]
@@ -79,7 +80,9 @@ def open_plan(what: str | Path) -> Plan:
     if path.suffix != ".toml" and str(what) in ready_plans():
         return read_plan((READY / f"{what}.toml").read_text(encoding="utf-8"), name=str(what))
     if not path.is_file():
-        raise SettingError(f"there is no plan {str(what)!r}: give a TOML file or a ready plan.{nearest(str(what), ready_plans())}")
+        raise SettingError(
+            f"there is no plan {str(what)!r}: give a TOML file or a ready plan.{nearest(str(what), ready_plans())}"
+        )
     return read_plan(path.read_text(encoding="utf-8"), name=path.stem)
 
 
@@ -128,7 +131,9 @@ def make_block(plan: str, given: Mapping[str, Any], axes: Mapping[str, Mapping[s
         names = tuple(given.get(axis, axes[axis]))
         for label in names:
             if label not in axes[axis]:
-                raise SettingError(f"plan {plan}: a block names {axis} {label!r}, which has no table.{nearest(label, axes[axis])}")
+                raise SettingError(
+                    f"plan {plan}: a block names {axis} {label!r}, which has no table.{nearest(label, axes[axis])}"
+                )
         chosen[axis] = names
     return Block(**chosen, target=checked_choice(plan, "target", given.get("target", "predicted"), get_args(Target)))
 

@@ -14,6 +14,7 @@ from patchlight.bench.numbers import Column, Table
 from patchlight.bench.plan import Plan
 from patchlight.core.registry import discover, get
 
+LATEX_ARROW = {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}
 ARROW = {True: "↑", False: "↓", None: ""}
 INTERVAL = "95 % interval by the bootstrap over pictures; rank 1 is best; baselines are marked with °."
 
@@ -50,7 +51,9 @@ def terminal(tables: list[Table], plan: Plan | None = None) -> Group:
 
 
 def terminal_table(table: Table, plan: Plan | None) -> Iterator[Any]:
-    found = RichTable(title=f"{table.title}, n = {table.pictures}", title_justify="left", caption=INTERVAL, caption_justify="left")
+    found = RichTable(
+        title=f"{table.title}, n = {table.pictures}", title_justify="left", caption=INTERVAL, caption_justify="left"
+    )
     found.add_column("method", no_wrap=True)
     for column in table.columns:
         found.add_column(heading(column), justify="right", no_wrap=True)
@@ -154,9 +157,10 @@ def records(tables: list[Table]) -> Iterator[dict[str, Any]]:
 
 def as_csv(tables: list[Table]) -> str:
     file = io.StringIO()
-    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+    writer: csv.DictWriter[str] = csv.DictWriter(file, FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records(tables))
+    for record in records(tables):
+        writer.writerow(record)
     return file.getvalue()
 
 
@@ -164,7 +168,7 @@ def as_latex(tables: list[Table], plan: Plan | None = None) -> str:
     """A booktabs table for each model and data set."""
     parts = []
     for table in tables:
-        heads = " & ".join(escaped(c.label) + {True: r" $\uparrow$", False: r" $\downarrow$", None: ""}[c.higher] for c in table.columns)
+        heads = " & ".join(f"{escaped(c.label)} {LATEX_ARROW[c.higher]}".strip() for c in table.columns)
         lines = [r"\begin{table}", rf"\caption{{{escaped(table.title)}, $n = {table.pictures}$}}", r"\begin{tabular}{l" + "r" * len(table.columns) + "}"]  # fmt: skip
         lines += [r"\toprule", rf"method & {heads} \\", r"\midrule"]
         for method in by_rank(table):

@@ -111,7 +111,7 @@ class Worker:
         if len(shared) > 1 and len(pictures):
             try:
                 with self.precision(subject):
-                    found |= compare(subject, pictures.source(subject), {m: given(plan, m) for m in shared},
+                    found |= compare(subject, pictures.items, {m: given(plan, m) for m in shared},
                                      pictures.target(shard.target), batch_size=plan.batch, seed=shard.seed)  # fmt: skip
             except PatchlightError:
                 found = {}  # one of them cannot: each says for itself
@@ -124,7 +124,7 @@ class Worker:
         name, settings = self.job.plan.method(method)
         try:
             with self.precision(subject):
-                return explain(subject, pictures.source(subject), name, pictures.target(shard.target),
+                return explain(subject, pictures.items, name, pictures.target(shard.target),
                                batch_size=self.job.plan.batch, seed=shard.seed, **settings)  # fmt: skip
         except (PatchlightError, RuntimeError, ValueError, MemoryError, ArithmeticError) as error:
             return error
@@ -178,10 +178,12 @@ class About:
     def measured(self, found: Explanation, metrics: Sequence[str]) -> dict[str, Timed] | Exception:
         plan = self.worker.job.plan
         asked = {m: {"metric": self.worker.opened.metric(m)[0], **self.worker.opened.metric(m)[1]} for m in metrics}
-        truth, began = self.pictures.truth(), time.perf_counter()
+        began = time.perf_counter()
         try:
             with self.worker.precision(self.subject):
-                scores = evaluate_many(self.subject, found.source, found, asked, **truth, seed=self.shard.seed, batch_size=plan.batch)
+                scores = evaluate_many(
+                    self.subject, self.pictures.items, found, asked, seed=self.shard.seed, batch_size=plan.batch
+                )
             share = (time.perf_counter() - began) / len(scores) / len(self.pictures)
             return {m: (score, share) for m, score in scores.items()}
         except (PatchlightError, RuntimeError, ValueError, MemoryError, ArithmeticError) as error:
@@ -239,4 +241,3 @@ def reason(error: Exception) -> str:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-

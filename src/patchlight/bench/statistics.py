@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -72,14 +72,12 @@ def paired(first: str, second: str, a: Mapping[str, float], b: Mapping[str, floa
     pictures = sorted(a.keys() & b.keys())
     gaps = np.array([a[p] - b[p] for p in pictures])
     found = estimate(gaps, seed=seed)
-    p = float(stats.wilcoxon(gaps).pvalue) if np.any(gaps) and len(gaps) > 1 else 1.0
+    p = float(stats.wilcoxon(gaps)[1]) if np.any(gaps) and len(gaps) > 1 else 1.0
     return Comparison(first, second, len(gaps), found.mean, found.low, found.high, p)
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """Holm's step-down correction over all comparisons of a table."""
-    from dataclasses import replace
-
     order = sorted(range(len(comparisons)), key=lambda i: comparisons[i].p)
     found = list(comparisons)
     worst = 0.0

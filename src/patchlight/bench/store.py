@@ -15,6 +15,7 @@ from patchlight.core.errors import PatchlightError, SettingError
 try:
     import fsspec
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
     raise PatchlightError(f"the benchmark needs {error.name}. Install it with: pip install 'patchlight[bench]'") from error
@@ -63,7 +64,9 @@ class Store:
         try:
             system, path = fsspec.core.url_to_fs(self.address)
         except (ValueError, ImportError) as error:
-            raise SettingError(f"the store {self.address!r} cannot be opened: {error}. Give a folder, s3://..., or gs://...") from error
+            raise SettingError(
+                f"the store {self.address!r} cannot be opened: {error}. Give a folder, s3://..., or gs://..."
+            ) from error
         return system, path.rstrip("/")
 
     def write(self, rows: Sequence[Mapping[str, Any]], work: Work) -> None:
@@ -111,7 +114,7 @@ class Store:
                 table = pq.read_table(file, schema=SCHEMA)
             fresh = [c for c in work.cells if (c, work.pictures) not in seen]
             if len(fresh) < len(work.cells):
-                table = table.filter(pa.compute.is_in(table["cell"], value_set=pa.array(fresh, pa.string())))
+                table = table.filter(pc.is_in(table["cell"], value_set=pa.array(fresh, pa.string())))
             seen |= work.done()
             tables.append(table.replace_schema_metadata(None))
         whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()

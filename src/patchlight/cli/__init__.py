@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from patchlight.cli import compare, demo, doctor, explain, methods
+from patchlight.cli import bench, compare, demo, doctor, explain, methods
 from patchlight.cli._console import err, say
 from patchlight.core.errors import PatchlightError
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 for verb in (explain, compare, methods, doctor, demo):
     app.command(verb.__name__.rpartition(".")[2])(verb.command)
+app.add_typer(bench.app, name="bench")
 
 
 def show_version(value: bool | None) -> None:  # noqa: FBT001  typer calls it with the option's value

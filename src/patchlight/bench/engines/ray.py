@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from patchlight.bench.run import Done, Job, Shard, Tell, Worker
+from patchlight.bench.run import Job, Shard, Tell, Worker
 from patchlight.core.errors import PatchlightError
 
 TRIES = 4  # of one shard: it may itself be what kills its worker
@@ -108,4 +108,3 @@ class Crew:
             return
         self.tell(done)
         self.give(actor)
-

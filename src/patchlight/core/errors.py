@@ -26,6 +26,10 @@ class PictureError(PatchlightError, ValueError):
     """A picture cannot be found, read or used."""
 
 
+class DataError(PatchlightError, ValueError):
+    """A data set is not there, or what belongs to its pictures does not fit them."""
+
+
 class TargetError(PatchlightError, ValueError):
     """What is to be explained cannot be resolved."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class Item:
     label: int | None = None
     boxes: tuple[Box, ...] = ()
     mask: np.ndarray | Callable[[], np.ndarray] | None = None
+    parts: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Masks of other things in the picture, by name, where a data set knows them."""
 
     def read_mask(self) -> np.ndarray | None:
         return self.mask() if callable(self.mask) else self.mask

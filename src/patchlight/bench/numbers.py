@@ -43,7 +43,7 @@ class Column:
     def estimate(self, method: str) -> Estimate:
         pictures = sorted(self.values[method])
         pool = self.metric.pool
-        if pool is None:
+        if pool is None or not self.parts.get(method):
             return estimate(np.array([self.values[method][p] for p in pictures]))
         parts = stacked([self.parts[method][p] for p in pictures])
         settings = dict(self.settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from patchlight import data as sets
@@ -54,7 +54,11 @@ class Opened:
     def subject(self, label: str) -> Subject:
         if label not in self.subjects:
             given = dict(self.plan.models[label])
+            changes = given.pop("preprocess", {})
             subject = load(str(given.pop("load", label)), device=self.device, **given)
+            if changes:
+                listed = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+                subject = replace(subject, preprocess=replace(subject.preprocess, **listed))
             if self.plan.precision == "float64":
                 subject.model.double()
             self.subjects[label] = subject

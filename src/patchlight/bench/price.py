@@ -79,14 +79,19 @@ def price(plan: Plan, *, device: str = "auto", budget: float = MINUTE, clock: Ca
     return Price(plan.name, opened.subject(next(iter(plan.models))).device.type, tuple(found))
 
 
-def declared(plan: Plan, label: str) -> Cost:
+def passes(plan: Plan, label: str) -> Cost:
     name, settings = plan.method(label)
     return get(name).cost(settings)
 
 
+def weight(cost: Cost) -> float:
+    """A backward pass takes about two forward passes."""
+    return cost.forwards + 2 * cost.backwards
+
+
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A few pictures of one model and data set."""
+    """A few pictures of one model and data set. A unit is what runs together: methods that share a trace, or one method."""
 
     worker: Worker
     shard: Shard
@@ -94,36 +99,45 @@ class Probe:
     most: int
     clock: Callable[[], float]
 
-    def lines(self, pictures: int, budget: float) -> list[Line]:
+    def units(self) -> list[tuple[str, ...]]:
         plan = self.worker.job.plan
-        cost = {m: declared(plan, m) for m in self.methods}
-        order = sorted(self.methods, key=lambda m: cost[m].forwards + 2 * cost[m].backwards)
-        until, seen = self.clock() + budget, dict[str, tuple[float, int]]()
-        self.seconds([order[0]], 1)  # the first call warms up
-        for i, method in enumerate(order):
+        shared = tuple(m for m in self.methods if get(plan.method(m)[0]).traced)
+        alone = sorted((m for m in self.methods if m not in shared), key=lambda m: weight(passes(plan, m)))
+        return [*([shared] if shared else []), *((m,) for m in alone)]
+
+    def lines(self, pictures: int, budget: float) -> list[Line]:
+        units = self.units()
+        until, seen = self.clock() + budget, dict[tuple[str, ...], tuple[float, int]]()
+        self.seconds(units[0], 1)  # the first call warms up
+        for i, unit in enumerate(units):
             left = until - self.clock()
-            if left <= 0 or (seen and self.expected(cost, seen, method) > left):
+            if seen and (left <= 0 or self.expected(seen, unit) > left):
                 continue
-            alone = self.seconds([method], 1)
-            count = max(1, min(self.most, int(left / (len(order) - i) / max(alone, 1e-6))))
-            seen[method] = (self.seconds([method], count) / count, count) if count > 1 else (alone, 1)
-        return [self.line(plan, m, pictures, cost, seen) for m in self.methods]
+            alone = self.seconds(unit, 1)
+            count = max(1, min(self.most, int(left / (len(units) - i) / max(alone, 1e-6)) - 1))
+            seen[unit] = (self.seconds(unit, count) / count, count) if count > 1 else (alone, 1)
+        return [self.line(unit, pictures, seen) for unit in units]
 
-    def expected(self, cost: Mapping[str, Cost], seen: Mapping[str, tuple[float, int]], method: str) -> float:
-        """Seconds of a picture from the declared passes, at the rate of the costliest method seen."""
-        other = max(seen, key=lambda m: cost[m].forwards + 2 * cost[m].backwards)
-        passes = cost[other].forwards + 2 * cost[other].backwards
-        return seen[other][0] * max(1.0, (cost[method].forwards + 2 * cost[method].backwards) / max(1.0, passes))
+    def cost(self, unit: Sequence[str]) -> Cost:
+        every = [passes(self.worker.job.plan, m) for m in unit]
+        return Cost(max(c.forwards for c in every), max(c.backwards for c in every)) if len(unit) > 1 else every[0]
 
-    def seconds(self, methods: Sequence[str], count: int) -> float:
+    def expected(self, seen: Mapping[tuple[str, ...], tuple[float, int]], unit: Sequence[str]) -> float:
+        """Seconds of a picture: a straight line through the single methods seen, cheapest to costliest, over their passes."""
+        known = sorted((weight(self.cost(u)), one / len(u)) for u, (one, _) in seen.items())
+        (low, first), (high, last) = known[0], known[-1]
+        slope = max(0.0, (last - first) / (high - low)) if high > low else last / max(1.0, high)
+        return last + slope * (weight(self.cost(unit)) - high)
+
+    def seconds(self, unit: Sequence[str], count: int) -> float:
         began = self.clock()
-        todo = tuple((m, tuple(self.methods[m])) for m in methods)
+        todo = tuple((m, tuple(self.methods[m])) for m in unit)
         for _ in self.worker.rows(replace(self.shard, stop=count, todo=todo)):
             pass
         return self.clock() - began
 
-    def line(self, plan: Plan, method: str, pictures: int, cost: Mapping[str, Cost], seen: Mapping[str, tuple[float, int]]) -> Line:
-        one, probed = seen.get(method, (self.expected(cost, seen, method) if seen else float("nan"), 0))
-        passes = cost[method]
-        return Line(self.shard.model, self.shard.data, method, pictures, passes.forwards * pictures,
-                    passes.backwards * pictures, one * pictures, probed)  # fmt: skip
+    def line(self, unit: tuple[str, ...], pictures: int, seen: Mapping[tuple[str, ...], tuple[float, int]]) -> Line:
+        one, probed = seen.get(unit) or (self.expected(seen, unit), 0)
+        cost, names = self.cost(unit), ", ".join(unit)
+        return Line(self.shard.model, self.shard.data, names, pictures, cost.forwards * pictures, cost.backwards * pictures,
+                    one * pictures, probed)  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.csv
 
 from patchlight.bench.store import Store
@@ -33,7 +34,7 @@ def all_rows(address: str) -> str:
     for name in ("curve", "at"):
         place = table.column_names.index(name)
         texts = [None if v is None else str(v) for v in table[name].to_pylist()]
-        table = table.set_column(place, name, [texts])
+        table = table.set_column(place, name, pa.array(texts, pa.string()))
     file = io.BytesIO()
     pyarrow.csv.write_csv(table, file)
     return file.getvalue().decode()

@@ -19,13 +19,18 @@ ARROW = {True: "↑", False: "↓", None: ""}
 INTERVAL = "95 % interval by the bootstrap over pictures; rank 1 is best; baselines are marked with °."
 
 
-def is_baseline(table: Table, method: str, plan: Plan | None) -> bool:
+def is_baseline(method: str, plan: Plan | None) -> bool:
     name = plan.method(method)[0] if plan and method in plan.methods else method
     return name in discover() and get(name).family == "baseline"
 
 
-def named(table: Table, method: str, plan: Plan | None) -> str:
-    return f"{method}°" if is_baseline(table, method, plan) else method
+def named(method: str, plan: Plan | None) -> str:
+    return f"{method}°" if is_baseline(method, plan) else method
+
+
+def number(value: float | None, form: str) -> str:
+    """A dash where there is none."""
+    return "–" if value is None or value != value else format(value, form)
 
 
 def heading(column: Column) -> str:
@@ -60,7 +65,7 @@ def terminal_table(table: Table, plan: Plan | None) -> Iterator[Any]:
     found.add_column("mean rank", justify="right")
     for method in by_rank(table):
         cells = [entry(c, method) for c in table.columns]
-        found.add_row(named(table, method, plan), *cells, f"{table.mean_rank(method):.1f}")
+        found.add_row(named(method, plan), *cells, number(table.mean_rank(method), ".1f"))
     yield found
 
 
@@ -92,8 +97,8 @@ def markdown_table(table: Table, plan: Plan | None) -> list[str]:
     lines += ["|---|" + "---:|" * (len(table.columns) + 2)]
     for method in by_rank(table):
         cells = [bold(entry(c, method), best=c.best == method) for c in table.columns]
-        seconds = table.seconds.get(method, float("nan"))
-        lines += [f"| {named(table, method, plan)} | {' | '.join(cells)} | {table.mean_rank(method):.1f} | {seconds:.3g} |"]
+        last = f"{number(table.mean_rank(method), '.1f')} | {number(table.seconds.get(method), '.3g')}"
+        lines += [f"| {named(method, plan)} | {' | '.join(cells)} | {last} |"]
     return [*lines, ""]
 
 
@@ -164,12 +169,13 @@ def as_csv(tables: list[Table]) -> str:
     return file.getvalue()
 
 
-def as_latex(tables: list[Table], plan: Plan | None = None) -> str:
+def as_latex(tables: list[Table]) -> str:
     """A booktabs table for each model and data set."""
     parts = []
     for table in tables:
         heads = " & ".join(f"{escaped(c.label)} {LATEX_ARROW[c.higher]}".strip() for c in table.columns)
-        lines = [r"\begin{table}", rf"\caption{{{escaped(table.title)}, $n = {table.pictures}$}}", r"\begin{tabular}{l" + "r" * len(table.columns) + "}"]  # fmt: skip
+        lines = [r"\begin{table}", rf"\caption{{{escaped(table.title)}, $n = {table.pictures}$}}"]
+        lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}"]
         lines += [r"\toprule", rf"method & {heads} \\", r"\midrule"]
         for method in by_rank(table):
             cells = [latex_entry(c, method) for c in table.columns]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -72,7 +73,8 @@ def paired(first: str, second: str, a: Mapping[str, float], b: Mapping[str, floa
     pictures = sorted(a.keys() & b.keys())
     gaps = np.array([a[p] - b[p] for p in pictures])
     found = estimate(gaps, seed=seed)
-    p = float(stats.wilcoxon(gaps)[1]) if np.any(gaps) and len(gaps) > 1 else 1.0
+    test: Any = stats.wilcoxon(gaps) if np.any(gaps) and len(gaps) > 1 else None
+    p = 1.0 if test is None else float(test.pvalue)
     return Comparison(first, second, len(gaps), found.mean, found.low, found.high, p)
 
 

@@ -15,7 +15,6 @@ from patchlight.core.errors import PatchlightError, SettingError
 try:
     import fsspec
     import pyarrow as pa
-    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
     raise PatchlightError(f"the benchmark needs {error.name}. Install it with: pip install 'patchlight[bench]'") from error
@@ -114,7 +113,7 @@ class Store:
                 table = pq.read_table(file, schema=SCHEMA)
             fresh = [c for c in work.cells if (c, work.pictures) not in seen]
             if len(fresh) < len(work.cells):
-                table = table.filter(pc.is_in(table["cell"], value_set=pa.array(fresh, pa.string())))
+                table = table.filter(pa.array([cell in fresh for cell in table["cell"].to_pylist()]))
             seen |= work.done()
             tables.append(table.replace_schema_metadata(None))
         whole = pa.concat_tables(tables) if tables else SCHEMA.empty_table()

@@ -55,9 +55,7 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
 
 
 @app.command()
-def plans(
-    as_json: o.Json = False,
-) -> None:
+def plans(*, as_json: o.Json = False) -> None:
     """The plans that come with patchlight."""
     from patchlight.bench.plan import open_plan, ready_plans
 
@@ -226,16 +224,16 @@ def export(
     from patchlight.bench import report as words
     from patchlight.bench.query import all_rows
 
-    found = opened(plan, None, None, None, None)
-    place = store or f"bench/{found.name}"
+    plan_found = opened(plan, None, None, None, None)
+    place = store or f"bench/{plan_found.name}"
     if rows:
         typer.echo(all_rows(place), nl=False)
         return
-    tables = read(place, found)
+    tables = read(place, plan_found)
     make = {
         Form.csv: words.as_csv,
-        Form.latex: lambda t: words.as_latex(t, found),
-        Form.markdown: lambda t: words.markdown(t, found),
+        Form.latex: words.as_latex,
+        Form.markdown: lambda t: words.markdown(t, plan_found),
     }
     typer.echo(make[form](tables), nl=False)
 

@@ -58,12 +58,16 @@ def in_processes(job: Job, shards: list[Shard], tell: Tell, devices: list[str]) 
                 for future in done:
                     tell(future.result())
         except BrokenProcessPool as error:
-            raise PatchlightError(
-                "a worker process died (killed, or out of memory). What it had finished is stored: run the same command "
-                "again to go on, with fewer --workers if memory was short."
-            ) from error
+            raise died() from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def died() -> PatchlightError:
+    return PatchlightError(
+        "a worker process died (killed, or out of memory). What it had finished is stored: run the same command "
+        "again to go on, with fewer --workers if memory was short."
+    )
 
 
 def begin(job: Job, queue: multiprocessing.SimpleQueue[str]) -> None:

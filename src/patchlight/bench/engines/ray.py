@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,16 +36,30 @@ def import_ray() -> Any:
 
 
 def start(ray: Any, address: str | None, workers: int | None) -> None:
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    options = {"num_cpus": workers} if address is None and workers else {}
+    if address and ":" in address and "://" not in address:
+        knock(address)
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    own = {"include_dashboard": False, "num_cpus": workers} if address is None else {}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False if address is None else None,
-                 **options)  # fmt: skip
+        ray.init(address=address, **quiet, **own)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise PatchlightError(
-            f"no Ray cluster answers at {address or 'this machine'}: {str(error).splitlines()[0]} "
-            "Start one with `ray start --head`, or give its address: --address HOST:PORT."
-        ) from error
+        raise no_cluster(address or "this machine", error) from error
+
+
+def knock(address: str) -> None:
+    """Ray itself tries for minutes to reach an address where nobody is."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError) as error:
+        raise no_cluster(address, error) from error
+
+
+def no_cluster(address: str, error: Exception) -> PatchlightError:
+    return PatchlightError(
+        f"no Ray cluster answers at {address}: {str(error).splitlines()[0]} "
+        "Start one with `ray start --head`, or give its address: --address HOST:PORT."
+    )
 
 
 def size(ray: Any, device: str, workers: int | None) -> int:

@@ -189,6 +189,7 @@ class Run:
             model=self.subject.model,
             explain=self.explain,
             score=self.subject.scorer,
+            layout=lambda: self.subject.layout(size),
         )
 
     def sound(self, pixels: Tensor, start: int) -> Tensor:

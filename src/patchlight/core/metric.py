@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from patchlight.core.errors import SettingError, nearest
+from patchlight.core.layout import Layout
 from patchlight.core.registry import Setting, constant, import_all, resolved, settings_of
 from patchlight.core.seeds import generator
 
@@ -78,6 +79,7 @@ class Case:
     model: nn.Module | None = None
     explain: Callable[..., Tensor] | None = None
     score: Callable[[Tensor], Tensor] | None = None  # logits (b, K) of pictures, the model left as found
+    layout: Callable[[], Layout] | None = None  # of the model at this input size
     orders: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -166,7 +168,8 @@ def metric(
     """Register a function under its own name.
 
     `needs` may depend on the settings. `pool(means, settings)` makes the number of a data set from the means of the parts over
-    its pictures, each (r, *part) for r draws of pictures, so that an interval comes at once; None: the mean of the values.
+    its pictures, each (r, *part) for r draws of pictures, so that an interval comes at once. Without it, or where no parts are
+    found, that number is the mean of the values.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -47,6 +47,10 @@ class Score:
     def counted(self) -> Tensor:
         return ~self.values.isnan()
 
+    @property
+    def pooled(self) -> bool:
+        return self.metric.pool is not None and bool(self.parts)
+
     @cached_property
     def mean(self) -> float:
         """The number of the data set: the mean of the values, or pooled over all pictures where the metric is defined so."""
@@ -66,15 +70,14 @@ class Score:
     @cached_property
     def rows(self) -> Tensor:
         """(n, f) the values, or the flattened parts, of the pictures that count."""
-        given = list(self.parts.values()) if self.metric.pool is not None else [self.values]
-        return torch.cat([g.detach().double().cpu().flatten(1) if g.dim() > 1 else g.double().cpu()[:, None] for g in given], 1)[
-            self.counted.cpu()
-        ]
+        given = list(self.parts.values()) if self.pooled else [self.values]
+        columns = [g.detach().double().cpu().reshape(len(self), -1) for g in given]
+        return torch.cat(columns, 1)[self.counted.cpu()]
 
     def summary(self, weights: Tensor) -> Tensor:
         """(r, n) how often each picture counts -> (r,) the number of the data set."""
         means = weights @ self.rows / weights.sum(1, keepdim=True)
-        if self.metric.pool is None:
+        if self.metric.pool is None or not self.pooled:
             return means[:, 0]
         shapes = {name: part.shape[1:] for name, part in self.parts.items()}
         pieces = means.split([max(1, shape.numel()) for shape in shapes.values()], 1)

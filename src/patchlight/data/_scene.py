@@ -182,7 +182,7 @@ def waves(random: Any, size: int) -> np.ndarray:
 def smooth_noise(random: Any, size: int) -> np.ndarray:
     from scipy.ndimage import zoom
 
-    coarse = zoom(random.random((9, 9)), size / 8, order=1)[:size, :size]
+    coarse = np.asarray(zoom(random.random((9, 9)), size / 8, order=1))[:size, :size]
     return np.clip(coarse, 0, 1)
 
 

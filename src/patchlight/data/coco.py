@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -115,10 +116,16 @@ def filled(shape: Any, height: int, width: int, name: str) -> np.ndarray:
         raise DataError("coco fills polygons: pip install 'patchlight[data]', which brings pycocotools.") from error
     codec: Any = mask  # its type hints know neither polygons nor unpacked run lengths
     try:
-        packed = shape if isinstance(shape, dict) and isinstance(shape["counts"], str | bytes) else None
-        packed = packed or codec.frPyObjects(shape, height, width)
-        return codec.decode(codec.merge(packed) if isinstance(packed, list) else packed).astype(bool)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compiled before numpy 2, it warns of itself
+            return decoded(codec, shape, height, width)
     except Exception as error:  # the C code raises whatever it likes
         raise DataError(
             f"{name}: a segmentation cannot be read ({type(error).__name__}: {error}). Fetch the list again."
         ) from error
+
+
+def decoded(codec: Any, shape: Any, height: int, width: int) -> np.ndarray:
+    packed = shape if isinstance(shape, dict) and isinstance(shape["counts"], str | bytes) else None
+    packed = packed or codec.frPyObjects(shape, height, width)
+    return codec.decode(codec.merge(packed) if isinstance(packed, list) else packed).astype(bool)

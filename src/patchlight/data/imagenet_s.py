@@ -54,6 +54,6 @@ def read_mask(path: Path, own: int | None) -> np.ndarray:
     values = read_values(path)
     if values.ndim != 3 or values.shape[2] < 3:
         raise DataError(f"{path} should be an RGB mask (number = R + 256 G), but its shape is {values.shape}. Fetch it again.")
-    number = values[:, :, 0].astype(np.int32) + 256 * values[:, :, 1]
+    number = values[:, :, 0] + 256 * values[:, :, 1].astype(np.int32)
     is_object = number > 0 if own is None else number == own
     return np.select([number == UNDECIDED, is_object], [IGNORED, OBJECT], BACKGROUND).astype(np.int8)

@@ -45,16 +45,16 @@ def opened(path: Path) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise DataError("imagenet_segmentation reads HDF5: pip install 'patchlight[data]', which brings h5py.") from error
+        raise DataError("imagenet_segmentation reads a file of HDF5 by h5py: pip install 'patchlight[data]'.") from error
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        raise DataError(f"{path} is not HDF5 or is cut off ({error}). Fetch it again; its size is some 1.1 GB.") from error
+        raise DataError(f"{path} is not HDF5 or is cut off ({error}). Fetch it again.") from error
 
 
 def fetch(file: Any, path: Path, name: str) -> Any:
     if "value" not in file or name not in file["value"]:
-        raise DataError(f"{path} holds {sorted(file)}, but value/{name} was expected. Is it {FILE}?")
+        raise DataError(f"{path} holds {sorted(file)}, but a struct `value` with the field {name} was expected. Is it {FILE}?")
     return file["value"][name]
 
 

@@ -74,7 +74,7 @@ def breeds(lines: list[tuple[str, int, int]]) -> list[str]:
 def trimap(path: Path) -> np.ndarray:
     values = read_values(path)
     if values.ndim != 2 or not np.isin(values, (1, 2, 3)).all():
-        raise DataError(f"{path} should hold 1 (animal), 2 (background) and 3 (edge) only. Unpack it again.")
+        raise DataError(f"{path} should be a trimap with the numbers 1 (animal), 2 (background), 3 (edge). Unpack it again.")
     return values
 
 

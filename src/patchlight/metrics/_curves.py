@@ -21,6 +21,22 @@ def levels(places: int, steps: int, *, whole: bool = False, metric: str) -> list
     return [j * (places // steps) if whole else places * j // steps for j in range(steps + 1)]
 
 
+def spaced(places: int, levels: int, *, ends: bool, metric: str) -> list[int]:
+    """How many places at each of `levels` shares: 0 ... 1 with the ends, else evenly between them; rounded down."""
+    if not 2 <= levels <= places:
+        raise SettingError(f"{metric}: levels takes 2 to {places}, the number of pixels, but {levels} came.")
+    return (
+        [places * j // (levels - 1) for j in range(levels)] if ends else [places * (j + 1) // (levels + 1) for j in range(levels)]
+    )
+
+
+def parts_of(places: int, at: Sequence[float], *, metric: str, most: float = 1.0) -> list[int]:
+    """How many places each share is, at least one."""
+    if not at or not all(0 < share <= most for share in at):
+        raise SettingError(f"{metric}: at takes shares above 0 and up to {most:g}, as (0.1, 0.5), but {tuple(at)} came.")
+    return [max(1, int(places * share + 1e-9)) for share in at]
+
+
 def label_needed(settings: Mapping[str, Any]) -> tuple[Need, ...]:
     """For metrics with a setting `of`."""
     return ("labels",) if settings["of"] == "label" else ()
@@ -49,7 +65,12 @@ def probabilities(logits: Tensor, classes: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, classes: Tensor) -> Tensor:
-    return logits.double().log_softmax(-1).gather(2, classes[:, None, None].expand(-1, logits.shape[1], 1))[..., 0]
+    return read(logits.double().log_softmax(-1), classes)
+
+
+def read(values: Tensor, classes: Tensor) -> Tensor:
+    """(b, s, K) and (b,) -> (b, s)"""
+    return values.gather(2, classes[:, None, None].expand(-1, values.shape[1], 1))[..., 0]
 
 
 def area(curve: Tensor) -> Tensor:

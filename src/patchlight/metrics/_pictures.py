@@ -15,6 +15,7 @@ from torch import Tensor
 from patchlight.core.errors import SettingError
 from patchlight.core.metric import HIGH, LOW, Case, Edit
 from patchlight.core.scoring import Scorer
+from patchlight.metrics._linear import imputed
 
 ALL = "all"
 WHOLE = Edit()
@@ -105,6 +106,8 @@ class Maker:
         size = case.images.shape[-2:]
         if painted.shape[1:] != size:
             painted = F.interpolate(painted[:, None].to(torch.uint8), size=size, mode="nearest")[:, 0].bool()
+        if edit.fill == "linear":
+            return imputed(case.images[who], painted, self.pictures.canvas("noise")[who])
         return torch.where(painted[:, None], self.pictures.canvas(edit.fill)[who], case.images[who])
 
 
@@ -122,7 +125,10 @@ def canvas(fill: str, case: Case, black: tuple[float, float, float]) -> Tensor:
     if fill == "noise":
         shape = images.shape[1:]
         return torch.stack([torch.randn(shape, generator=g) for g in case.generators()]).to(images)
-    raise SettingError(f"there is no fill {fill!r} for a whole canvas. Use mean, black, average, blur or noise.")
+    raise SettingError(
+        "fill='linear' draws from the pixels around, and nothing is left around a whole picture. "
+        "Use mean, black, average, blur or noise where every pixel is painted."
+    )
 
 
 def blurred(images: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def test_options_of_pairs_say_their_form(place):
 def test_the_price_names_passes_and_what_was_seen(plan):
     found = price(plan, device="cpu", budget=2.0)
     assert {name for r in found.rows for name in r.method.split(", ")} == {"random", "rollout", "transformer_mm", "cam"}
-    assert (found.forwards, found.backwards) == (7 * 1, 7 * 1)  # three methods share a trace, random needs no pass
+    assert (found.forwards, found.backwards) == (7 * 2, 7 * 1)  # one trace for three methods; random only looks
     assert found.hours > 0
     assert all(r.probed for r in found.rows)
     assert "hours by one worker" in found.lines()[0]

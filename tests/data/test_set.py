@@ -126,6 +126,9 @@ def test_boxes_and_masks_must_fit_their_picture(root):
     with pytest.raises(pl.PatchlightError, match=r"touch the picture of 12 x 8 pixels"):
         found[0]
     assert found[1].boxes == ((0, 1, 12, 4),)  # cut at the edges
+    rewrite(root, "[[3, 1, 6, 4]]", "[[3, NaN, 6, 4]]")
+    with pytest.raises(pl.PatchlightError, match=r"but \[3.0, nan, 6.0, 4.0\] came"):
+        data.open("csv_index", root)[3]
     with pytest.raises(pl.PatchlightError, match=r"the mask has 8 x 12 pixels, but its picture 12 x 8"):
         found[2]
     with pytest.raises(pl.PatchlightError, match=r"3.png cannot be decoded"):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
@@ -112,7 +113,7 @@ class DataSet:
                 item = entry.read()
             except PatchlightError as error:
                 failed += 1
-                self.note(entry, error)
+                self.record(entry, error)
                 log.warning("%s: %s is skipped: %s", self.name, entry.name, error)
             else:
                 yield item
@@ -123,7 +124,7 @@ class DataSet:
         if failed:
             log.warning("%s: %d of %d pictures were skipped", self.name, failed, len(self))
 
-    def note(self, entry: Entry, error: PatchlightError) -> None:
+    def record(self, entry: Entry, error: PatchlightError) -> None:
         """Name a picture among the broken ones, once."""
         if entry.name not in {b.name for b in self.broken}:
             self.broken.append(Broken(entry.name, str(error)))
@@ -172,13 +173,15 @@ class DataSet:
             total.update(one.digest())
         return total.hexdigest()
 
-    def check(self) -> tuple[Broken, ...]:
-        """Read every picture once; what cannot be used."""
-        for entry in self.entries:
+    def check(self, progress: Callable[[int, int], None] | None = None) -> tuple[Broken, ...]:
+        """Read every picture once; what cannot be used. progress: called with (done, all)."""
+        for done, entry in enumerate(self.entries, 1):
             try:
                 entry.read()
             except PatchlightError as error:
-                self.note(entry, error)
+                self.record(entry, error)
+            if progress is not None:
+                progress(done, len(self))
         return tuple(self.broken)
 
 
@@ -207,7 +210,7 @@ def checked_boxes(found: Sequence[Sequence[float]], image: Image.Image, name: st
     boxes = []
     for x0, y0, x1, y1 in found:
         cut = (max(0.0, x0), max(0.0, y0), min(float(width), x1), min(float(height), y1))
-        if not (cut[0] < cut[2] and cut[1] < cut[3]):
+        if not (all(map(isfinite, (x0, y0, x1, y1))) and cut[0] < cut[2] and cut[1] < cut[3]):
             raise DataError(
                 f"{name}: a box must be x0 < x1, y0 < y1 and touch the picture of {width} x {height} pixels, "
                 f"but {[x0, y0, x1, y1]} came. Check that the boxes belong to pictures of this size."

@@ -68,3 +68,9 @@ def test_broken_pictures_are_named_when_the_set_is_opened(root, caplog):
     photo(top / "SegmentationClass" / "2007_000002.png")
     with pytest.raises(pl.PatchlightError, match=r"should be a PNG with a palette"):
         found[0]
+
+
+def test_the_border_may_count_as_object(root):
+    plain, counted = data.open("voc", root)[0].read_mask(), data.open("voc", root, void="object")[0].read_mask()
+    assert (plain == -1).any()
+    assert ((plain == -1) == ((counted == 1) & (plain != 1))).all()

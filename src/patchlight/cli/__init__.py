@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from patchlight.cli import compare, data, demo, doctor, evaluate, explain, methods, metrics, train_explainer
+from patchlight.cli import bench, compare, data, demo, doctor, evaluate, explain, methods, metrics, train_explainer
 from patchlight.cli._console import err, say
 from patchlight.core.errors import PatchlightError
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 for verb in (explain, compare, evaluate, methods, metrics, data, doctor, demo, train_explainer):
     app.command(verb.__name__.rpartition(".")[2].replace("_", "-"))(verb.command)
+app.add_typer(bench.app, name="bench")
 
 
 def show_version(value: bool | None) -> None:  # noqa: FBT001  typer calls it with the option's value

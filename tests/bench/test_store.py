@@ -1,0 +1,89 @@
+"""The store: whole parts or none, under keys that say what they hold, on any file system."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from patchlight.bench.store import Store, Work, missing, without_measured
+from patchlight.core.errors import SettingError
+
+WORK = Work(("cell a", "cell b"), "pictures", 0, 2)
+
+
+def rows(cells=("cell a", "cell b"), value=0.5):
+    return [{"cell": c, "method": c, "index": i, "value": value, "curve": [1.0, 0.5], "seed": 0} for c in cells for i in range(2)]
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request, tmp_path):
+    return Store(str(tmp_path / "store") if request.param == "folder" else f"memory://{uuid.uuid4().hex}")
+
+
+def test_what_was_written_is_there(store):
+    store.write(rows(), WORK)
+    assert store.done() == {("cell a", "pictures"), ("cell b", "pictures")}
+    assert store.table().num_rows == 4
+    assert store.table()["curve"].to_pylist()[0] == [1.0, 0.5]
+
+
+def test_writing_again_doubles_nothing(store):
+    store.write(rows(), WORK)
+    store.write(rows(), WORK)
+    assert len(store.parts()) == 1
+    assert store.table().num_rows == 4
+
+
+def test_a_cell_in_two_parts_counts_once(store):
+    store.write(rows(), WORK)
+    store.write(rows(["cell a"]), Work(("cell a",), "pictures", 0, 2))
+    assert len(store.parts()) == 2
+    assert store.table().num_rows == 4
+
+
+def test_what_is_missing_is_told_by_cell_and_pictures():
+    assert missing(["a", "b"], "p", {("a", "p"), ("b", "q")}) == ["b"]
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
+    store = Store(str(tmp_path))
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("patchlight.bench.store.pq.write_table", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        store.write(rows(), WORK)
+    assert store.done() == set()
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize("damage", [b"", b"PAR1 and then nothing"])
+def test_a_damaged_part_is_done_again(tmp_path, damage):
+    store = Store(str(tmp_path))
+    store.write(rows(), WORK)
+    (part,) = (tmp_path / "parts").iterdir()
+    part.write_bytes(damage)
+    assert store.done() == set()
+    store.write(rows(), WORK)
+    assert store.table().num_rows == 4
+
+
+def test_a_part_under_another_name_is_not_believed(tmp_path):
+    store = Store(str(tmp_path))
+    store.write(rows(), WORK)
+    (part,) = (tmp_path / "parts").iterdir()
+    part.rename(part.with_name("0123456789abcdef.parquet"))
+    assert store.done() == set()
+
+
+def test_times_and_places_are_not_compared(tmp_path):
+    store = Store(str(tmp_path))
+    store.write(rows(), WORK)
+    assert "map_seconds" not in without_measured(store.table()).column_names
+
+
+def test_an_address_that_nothing_opens():
+    with pytest.raises(SettingError, match="the store 'nowhere://x' cannot be opened"):
+        Store("nowhere://x").done()

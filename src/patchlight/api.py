@@ -260,6 +260,7 @@ def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: 
         notes=tuple(found),
         insides=join_insides([p.insides for p in parts]),
         conservation=join_insides([p.conservation for p in parts]),
+        subject=run.subject,
     )
 
 

@@ -66,26 +66,21 @@ def command(
     if rows:
         save_sheet(rows, names, file, dark=dark)
     files = [str(file)] * bool(rows) + ([save_pages(pages, html)] if html and pages else [])
+    told = {"model": subject.name, "methods": names, "left_out": reasons, "pictures": pictures, "files": files}
     if as_json:
-        failures = [{"file": f.file, "reason": f.reason} for f in work.failures]
-        say_json(
-            {
-                "model": subject.name,
-                "methods": names,
-                "left_out": reasons,
-                "pictures": pictures,
-                "files": files,
-                "failures": failures,
-            }
-        )
+        say_json({**told, "failures": [{"file": f.file, "reason": f.reason} for f in work.failures]})
     else:
-        for name, reason in reasons.items():
-            say(out(), f"{name} cannot explain {subject.name}: {reason}", style="dim")
-        if rows:
-            say(out(), f"{len(rows)} pictures, {len(names)} methods: {', '.join(files)}")
+        tell(told)
         _run.name_failures(work.failures)
     if work.failures:
         raise typer.Exit(1)
+
+
+def tell(told: Mapping[str, Any]) -> None:
+    for name, reason in told["left_out"].items():
+        say(out(), f"{name} cannot explain {told['model']}: {reason}", style="dim")
+    if told["files"]:
+        say(out(), f"{len(told['pictures'])} pictures, {len(told['methods'])} methods: {', '.join(told['files'])}")
 
 
 def few_enough(items: list[Item]) -> list[Item]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,17 +29,13 @@ class Seen:
     layout: Layout
     maps: dict[int, Tensor]
 
-    def row(self, index: int, patch: tuple[int, int]) -> Tensor:
-        """(h, rows, columns): where a patch, named on the grid of that block, attends."""
-        block = self.layout.blocks[index]
-        maps, (height, width) = self.maps[index].float(), block.grid
-        if block.kind != "window":
-            return maps[:, patch[0] * width + patch[1] - height * width, -height * width :].unflatten(1, block.grid)
-        return window_row(block, maps, patch)
 
-    def tokens(self, index: int, token: int) -> Tensor:
-        """(h, k): the row of any token of a global block."""
-        return self.maps[index][:, token].float()
+def row_of(block: Block, maps: Tensor, patch: tuple[int, int]) -> Tensor:
+    """(h, rows, columns): where a patch, named on the grid of that block, attends."""
+    patches, width = prod(block.grid), block.grid[1]
+    if block.kind == "window":
+        return window_row(block, maps, patch)
+    return maps[:, patch[0] * width + patch[1] - patches, -patches:].unflatten(1, block.grid)
 
 
 def window_row(block: Block, maps: Tensor, patch: tuple[int, int]) -> Tensor:

@@ -15,6 +15,7 @@ from patchlight.core.errors import PatchlightError, PictureError
 from patchlight.core.layout import Layout
 from patchlight.core.registry import Method, get
 from patchlight.core.scoring import Scorer
+from patchlight.core.source import Source
 from patchlight.explanation import Explanation, is_plain
 from patchlight.models.subject import Subject
 from patchlight.render.pack import packed, packed_order, picture_url
@@ -115,22 +116,22 @@ def picture(found: Found, index: int, extras: Extras, tick: Tick) -> dict[str, A
             runs[0]["curves"] = dict(all_curves(found, index, subject, image, tick))
     else:
         runs[0]["insides"] = kept_insides(found, index)
-    shown = {**photo(some, index), "classes": top(some.logits[index], some.labels, CLASSES), "runs": runs}
+    shown = {**photo_of(some.source, index), "classes": top(some.logits[index], some.labels, CLASSES), "runs": runs}
     shown["labels"] = names(shown, some.labels)
     if subject is not None and image is not None and extras.attention:
         shown["attention"] = seen(subject, image, extras.budget)
     return shown
 
 
-def photo(some: Explanation, index: int) -> dict[str, Any]:
+def photo_of(source: Source, index: int = 0) -> dict[str, Any]:
     """The picture, smaller, and the part of it that the model saw; `fill` is the colour of what is taken away."""
-    image = some.source.picture(index).image
+    image = source.picture(index).image
     url, size = picture_url(image)
     ratio = size[0] / image.width, size[1] / image.height
-    x0, y0, x1, y1 = some.source.box(image.size)
+    x0, y0, x1, y1 = source.box(image.size)
     box = [round(v, 2) for v in (x0 * ratio[0], y0 * ratio[1], x1 * ratio[0], y1 * ratio[1])]
-    fill = [round(255 * m) for m in some.source.preprocess.mean]
-    return {"name": some.source.name(index), "src": url, "size": list(size), "box": box, "fill": fill}
+    fill = [round(255 * m) for m in source.preprocess.mean]
+    return {"name": source.name(index), "src": url, "size": list(size), "box": box, "fill": fill}
 
 
 def top(logits: Tensor, labels: Sequence[str], count: int) -> list[list[Any]]:

@@ -1,5 +1,5 @@
 // Where the clicked patch attends, at every block and head: from the file, or asked of the model.
-import { h, number } from "./dom.js";
+import { h } from "./dom.js";
 import { state, change, picture } from "./state.js";
 import { attentionRow } from "./decode.js";
 import { limits, paintMap } from "./paint.js";
@@ -88,7 +88,7 @@ export function drawAttention() {
   const found = rows();
   if (!found) return [h("p", { class: "hint" }, "Looking\u2026")];
   const cell = chosenCell();
-  const others = cell?.map.others > 0.0005 ? ` ${number(100 * cell.map.others)} % of it goes to the class and register tokens.` : "";
+  const others = cell?.map.others > 0.005 ? ` ${Math.round(100 * cell.map.others)} % of it goes to the class and register tokens.` : "";
   const where = cell ? `block ${cell.block + 1}, ${cell.head === null ? "mean of heads" : `head ${cell.head + 1}`}` : "";
   return [
     h("p", { class: "hint" }, "Patch in row ", h("b", {}, state.pin[0] + 1), ", column ", h("b", {}, state.pin[1] + 1), `: ${where}.${others}`),

@@ -1,8 +1,8 @@
 // Puts the page together.
 import { h, fill, $ } from "./dom.js";
-import { state, change, changeView, doc, picture, readLink, decodePicture, methodNames, mapOf, onChange } from "./state.js";
+import { state, change, changeView, doc, picture, readLink, decodePicture, methodNames, favourite, onChange } from "./state.js";
 import { colourMaps } from "./paint.js";
-import { makeStage } from "./stage.js";
+import { makeStage, pinHighest } from "./stage.js";
 import { makeTiles } from "./tiles.js";
 import { makeClasses } from "./classes.js";
 import { drawAttention, hasAttention } from "./attention.js";
@@ -10,7 +10,7 @@ import { drawRemoval, drawRegion } from "./removal.js";
 import { drawInsides } from "./insides.js";
 import { drawAbout } from "./about.js";
 import { exportMenu } from "./exports.js";
-import { startLive, live, liveBar } from "./live.js";
+import { startLive, live, liveBar, drawWelcome } from "./live.js";
 import { helpButton, listenKeys, isDark } from "./keys.js";
 
 const TABS = {
@@ -88,19 +88,12 @@ function settle() {
   if (!(state.tab in TABS)) state.tab = "attention";
   if (!doc.pictures[state.picture]) state.picture = 0;
   if (!picture()?.runs[state.run]) state.run = 0;
-  if (!methodNames().includes(state.method)) state.method = methodNames().find((n) => !doc.methods[n].blind && mapOf(n)) ?? methodNames()[0] ?? null;
-}
-
-// The first view shows where the highest patch attends, so that the strip explains itself
-function pinHighest() {
-  const map = mapOf(state.method);
-  if (state.pin || !map?.values || !hasAttention() || map.h * map.w > 4096) return;
-  const k = map.values.indexOf(Math.max(...map.values));
-  state.pin = state.cursor = [Math.floor(k / map.w), k % map.w];
+  if (!methodNames().includes(state.method)) state.method = favourite();
 }
 
 async function start() {
   const given = readLink();
+  await startLive(given);
   await Promise.all(doc.pictures.map(decodePicture));
   settle();
   pinHighest();
@@ -113,8 +106,8 @@ async function start() {
   onChange(drawView);
   makeTiles();
   onChange(drawTabs);
+  onChange(drawWelcome);
   listenKeys();
-  await startLive(given);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => change());
   change();
   document.documentElement.dataset.ready = "yes";

@@ -60,7 +60,7 @@ function sized(canvas, width, height) {
 
 export function drawStage() {
   const p = picture();
-  $("stage").hidden = !p;
+  $("stage").hidden = $("reading").hidden = !p;
   if (!p) return;
   const room = base.parentElement.clientWidth;
   const width = Math.min(room, (window.innerHeight * 0.72 * p.size[0]) / p.size[1], 900);
@@ -163,6 +163,14 @@ function paintRegion([r, c]) {
   const region = new Set(state.region);
   region[painting ? "add" : "delete"](r * baseGrid()[1] + c);
   change({ region, cursor: [r, c] });
+}
+
+// The first view shows where the highest patch attends, so that the strip explains itself
+export function pinHighest() {
+  const map = mapOf(state.method);
+  if (state.pin || !map?.values || !hasAttention() || map.h * map.w > 4096) return;
+  const k = map.values.indexOf(Math.max(...map.values));
+  state.pin = state.cursor = [Math.floor(k / map.w), k % map.w];
 }
 
 // A second click on the same patch lets go of it

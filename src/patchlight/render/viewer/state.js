@@ -48,6 +48,12 @@ export const picture = () => doc.pictures[state.picture] ?? null;
 export const run = () => picture()?.runs[state.run] ?? picture()?.runs[0] ?? null;
 export const methodNames = () => Object.keys(doc.methods);
 
+// What is large at first: a method that tells classes apart
+export function favourite() {
+  const telling = methodNames().filter((n) => !doc.methods[n].blind && !doc.methods[n].problem && doc.methods[n].family !== "baseline");
+  return ["transformer_mm", "vtranm"].find((n) => telling.includes(n)) ?? telling[0] ?? methodNames()[0] ?? null;
+}
+
 // A method that is blind to the class has one map for all of them
 export function mapOf(label, p = picture(), r = run()) {
   return r?.maps[label] ?? (doc.methods[label]?.blind ? p?.runs[0]?.maps[label] : null) ?? null;

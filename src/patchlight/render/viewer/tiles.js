@@ -2,7 +2,7 @@
 import { h, fill, number } from "./dom.js";
 import { state, change, doc, picture, run, mapOf, spanOf, methodNames, onChange } from "./state.js";
 import { paintMap, legend } from "./paint.js";
-import { jobState } from "./live.js";
+import { jobState, live } from "./live.js";
 
 export function makeTiles() {
   onChange(drawTiles);
@@ -43,7 +43,7 @@ function tile(p, name) {
 const broken = (name) => name.split(/(?<=_)/).flatMap((part) => [part, h("wbr", {})]);
 
 function missing(about) {
-  return about?.problem ?? (state.run ? "not computed for this class" : "no map");
+  return about?.problem ?? (live() ? "stopped; choose the class again for the rest" : state.run ? "not computed for this class" : "no map");
 }
 
 function scaleLine(name) {

@@ -324,6 +324,7 @@ def joined(job: Job, batches: Sequence[Batch], source: Source, run: Run, notes: 
         conservation=join_insides([p.conservation for p in parts]),
         error=together([p.error for p in parts]),
         samples=together([p.samples for p in parts]),
+        subject=run.subject,
     )
 
 

@@ -20,6 +20,8 @@ from patchlight.core.source import Source
 if TYPE_CHECKING:
     from PIL import Image
 
+    from patchlight.models.subject import Subject
+
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
@@ -51,6 +53,11 @@ class Explanation:
     """(B,) how many samples each picture took."""
     insides: Mapping[str, Any] = field(default_factory=dict)
     """What went on inside when asked for: name -> {block: (B, ...)}, (B, ...), or a list where pictures differ in shape."""
+    subject: Subject | None = field(default=None, repr=False)
+    """The model that was explained, for pages; a pickled explanation goes without."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "subject": None}
 
     def __len__(self) -> int:
         return len(self.target)
@@ -95,6 +102,13 @@ class Explanation:
             )
         photo = self.source.picture(index % len(self)).image
         return overlay(photo, self.array(index), box=self.source.box(photo.size), **options)
+
+    def to_html(self, path: str | Path, **options: Any) -> Path:
+        """Write one self-contained page that opens offline; what the model must be asked for (`classes` to choose from,
+        `curves`, `attention` of a clicked patch) is worked out now."""
+        from patchlight.viewer.write import write_html
+
+        return write_html({self.method: self}, path, **options)
 
     def array(self, index: int) -> np.ndarray:
         """The map of one picture as a numpy array."""

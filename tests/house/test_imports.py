@@ -17,6 +17,7 @@ MAY_KNOW = {
     "render": {"core", "render"},
     "metrics": {"core", "metrics"},
     "data": {"core", "data"},
+    "viewer": {"core", "tracing", "models", "render", "viewer", "api", "doctor", "explanation", "__version__"},
 }
 FREE = {"cli", "web", "bench"}
 

@@ -41,6 +41,7 @@ def command(
     precision: o.PrecisionOption = o.Precision.float32,
     batch_size: o.BatchSize = None,
     seed: o.Seed = 0,
+    html: Annotated[Path | None, typer.Option("--html", help="Also write this page, which opens offline in any browser.")] = None,
     dark: Annotated[bool, typer.Option("--dark", help="On a dark page.")] = False,
     as_json: o.Json = False,
 ) -> None:
@@ -57,33 +58,29 @@ def command(
     reasons = why_not(names, subject.layout(), subject.name)
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
-    rows, pictures = [], []
+    rows, pictures, pages = [], [], []
     for batch, found in work:
         rows += rows_of(batch, found, names, reasons)
         pictures += records(batch, found)
+        pages += [page_of(found, len(batch), len(items))] if html else []
     if rows:
         save_sheet(rows, names, file, dark=dark)
+    files = [str(file)] * bool(rows) + ([save_pages(pages, html)] if html and pages else [])
+    told = {"model": subject.name, "methods": names, "left_out": reasons, "pictures": pictures, "files": files}
     if as_json:
-        failures = [{"file": f.file, "reason": f.reason} for f in work.failures]
-        files = [str(file)] if rows else []
-        say_json(
-            {
-                "model": subject.name,
-                "methods": names,
-                "left_out": reasons,
-                "pictures": pictures,
-                "files": files,
-                "failures": failures,
-            }
-        )
+        say_json({**told, "failures": [{"file": f.file, "reason": f.reason} for f in work.failures]})
     else:
-        for name, reason in reasons.items():
-            say(out(), f"{name} cannot explain {subject.name}: {reason}", style="dim")
-        if rows:
-            say(out(), f"{len(rows)} pictures, {len(names)} methods: {file}")
+        tell(told)
         _run.name_failures(work.failures)
     if work.failures:
         raise typer.Exit(1)
+
+
+def tell(told: Mapping[str, Any]) -> None:
+    for name, reason in told["left_out"].items():
+        say(out(), f"{name} cannot explain {told['model']}: {reason}", style="dim")
+    if told["files"]:
+        say(out(), f"{len(told['pictures'])} pictures, {len(told['methods'])} methods: {', '.join(told['files'])}")
 
 
 def few_enough(items: list[Item]) -> list[Item]:
@@ -159,3 +156,20 @@ def save_sheet(rows: Sequence[Row], names: Sequence[str], file: Path, **options:
 
     make_folder(file.parent)
     save_picture(sheet(rows, names, **options), file)
+
+
+def page_of(found: Mapping[str, Explanation], here: int, all_of_them: int) -> dict[str, Any]:
+    """What a page says of one batch; the pictures of the whole page share its room for attention."""
+    from patchlight.viewer.document import BUDGET, Extras, document
+    from patchlight.viewer.write import CURVES
+
+    return document(found, Extras(curves=all_of_them <= CURVES, budget=BUDGET * here // all_of_them))
+
+
+def save_pages(pages: Sequence[dict[str, Any]], file: Path) -> str:
+    from patchlight.cli.explain import make_folder
+    from patchlight.viewer.document import joined
+    from patchlight.viewer.write import save_document
+
+    make_folder(file.parent)
+    return str(save_document(joined(pages), file))

@@ -37,6 +37,7 @@ def command(
     seed: o.Seed = 0,
     insides: Annotated[bool, typer.Option("--insides", help="Also keep what went on block by block, in the .npz.")] = False,
     npz: Annotated[bool, typer.Option("--npz/--no-npz", help="Also write the raw scores.")] = True,
+    html: Annotated[bool, typer.Option("--html", help="Also write a page for each picture, which opens offline.")] = False,
     as_json: o.Json = False,
 ) -> None:
     """Explain pictures: an overlay at each photo's own size, and its raw scores, for every method."""
@@ -50,7 +51,7 @@ def command(
     subject = _run.load_subject(model, weights=weights, labels=labels, device=device, precision=precision)
     job = _run.Job(subject, given, wanted, batch_size, seed, insides, precision)
     work = _run.Work(job, items, quiet=as_json)
-    records = run(work, folder, npz=npz, quiet=as_json)
+    records = run(work, folder, npz=npz, html=html, quiet=as_json)
     if as_json:
         failures = [{"file": f.file, "reason": f.reason} for f in work.failures]
         say_json({"model": subject.name, "records": records, "failures": failures})
@@ -69,15 +70,17 @@ def make_folder(folder: Path) -> None:
         raise SettingError(f"--out {folder} cannot be made a folder ({error.strerror}). Give another one.") from error
 
 
-def run(work: Work, folder: Path, *, npz: bool, quiet: bool) -> list[dict[str, Any]]:
+def run(work: Work, folder: Path, *, npz: bool, html: bool, quiet: bool) -> list[dict[str, Any]]:
     """Write the results batch by batch; a record for each picture and method."""
     from patchlight.cli._run import single
 
     records = []
     for batch, found in work:
         for index in range(len(batch)):
+            page = [save_page({n: single(e, index) for n, e in found.items()}, batch.item(index), folder)] if html else []
             for name, explanation in found.items():
                 record = written(single(explanation, index), batch.item(index), name, folder, npz=npz)
+                record["files"] += page
                 records.append(record)
                 if not quiet:
                     tell(record)
@@ -98,6 +101,12 @@ def written(explanation: Explanation, item: Item, name: str, folder: Path, *, np
     against = {} if explanation.against is None else {"against": explanation.class_name(int(explanation.against[0]))}
     about = {"target": int(explanation.target[0]), "label": label, "probability": round(share, 6)}
     return {"file": item.file, **record, **about, **against, "files": [str(f) for f in files]}
+
+
+def save_page(found: dict[str, Explanation], item: Item, folder: Path) -> str:
+    from patchlight.viewer.write import write_html
+
+    return str(write_html(found, folder / f"{item.stem}.html"))
 
 
 def save_picture(picture: Image.Image, path: Path) -> None:

@@ -28,10 +28,10 @@ def test_blocks_choose_by_label(text):
     ("change", "message"),
     [
         ("models = 3", r"plan p: \[models.NAME\] is needed"),
-        ("x = ", "plan p: not TOML"),
+        ("x = ", "plan p: not TOML .*for a plan to start from"),
         ('tittle = "x"', "unknown entry 'tittle'. Did you mean 'title'"),
         ("batch = 0", "batch takes a whole number from 1 up, but 0 came"),
-        ('precision = "int8"', "precision = 'int8' is none of float32"),
+        ('precision = "int8"', "precision = 'int8' came, but it takes one of float32"),
         ('[[block]]\nmethod = ["random"]', r"a \[\[block\]\] has no entry 'method'. Did you mean 'methods'"),
         ('[[block]]\nmethods = ["rnadom"]', "names methods 'rnadom', which has no table. Did you mean 'random'"),
         ("[methods.rolout]", "There is no method 'rolout'. Did you mean 'rollout'"),
@@ -59,7 +59,7 @@ def test_this_machine_tells_where_things_lie(plan):
     assert found.models["small"]["weights"] == "file"
     assert found.blocks[0].methods == ("random",)
     assert plan.data["scenes"]["count"] == 7
-    with pytest.raises(SettingError, match="plan small has no data 'pets'"):
+    with pytest.raises(SettingError, match="plan small has no data of the name 'pets'"):
         changed(plan, roots={"pets": "there"})
 
 

@@ -100,5 +100,5 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(PatchlightError, match="the engine 'ray' needs ray"):
+    with pytest.raises(PatchlightError, match="runs on Ray, which is not installed"):
         engine.import_ray()

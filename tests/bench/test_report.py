@@ -18,7 +18,7 @@ from patchlight.bench.price import price
 from patchlight.bench.query import ask
 from patchlight.bench.store import Store
 from patchlight.cli import app
-from patchlight.core.errors import SettingError
+from patchlight.core.errors import PatchlightError, SettingError
 
 RUN = CliRunner()
 
@@ -145,3 +145,11 @@ def test_a_method_that_the_probe_has_no_time_for_is_scaled_from_its_passes(plan)
     found = price(plan, device="cpu", budget=60, clock=lambda: float(next(ticks)))
     assert any(r.probed == 0 for r in found.rows)
     assert all(r.seconds >= 0 for r in found.rows)
+
+
+def test_without_duckdb_the_extra_is_named(place, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(PatchlightError, match="is answered by DuckDB, which is missing"):
+        ask(str(place / "store"), "select 1")

@@ -174,3 +174,11 @@ def test_parts_are_files_of_their_own(tmp_path, plan):
     finished(plan, tmp_path)
     assert len(list(Path(tmp_path, "parts").glob("*.parquet"))) == 12
     assert (tmp_path / "small.toml").read_text(encoding="utf-8") == plan.text
+
+
+def test_a_shard_without_a_single_picture_fails_by_its_reason(plan):
+    from patchlight.bench.opened import Pictures
+
+    worker = Worker(drive.bench(plan, "memory://none", device="cpu")[0])
+    none = worker.map(worker.opened.subject("small"), Pictures([], [], []), None, "random")  # type: ignore[arg-type]
+    assert "none of the pictures of this shard could be read" in str(none)

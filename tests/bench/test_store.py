@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from patchlight.bench.store import Store, Work, missing, without_measured
-from patchlight.core.errors import SettingError
+from patchlight.core.errors import PatchlightError, SettingError
 
 WORK = Work(("cell a", "cell b"), "pictures", 0, 2)
 
@@ -85,5 +85,16 @@ def test_times_and_places_are_not_compared(tmp_path):
 
 
 def test_an_address_that_nothing_opens():
-    with pytest.raises(SettingError, match="the store 'nowhere://x' cannot be opened"):
+    with pytest.raises(SettingError, match=r"the store 'nowhere://x' cannot be opened: .*Give a folder, s3"):
         Store("nowhere://x").done()
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    import runpy
+    import sys
+
+    from patchlight.bench import store
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(PatchlightError, match="the rows of a benchmark are kept by pyarrow, and that is missing"):
+        runpy.run_path(store.__file__)

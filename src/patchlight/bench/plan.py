@@ -140,7 +140,7 @@ def make_block(plan: str, given: Mapping[str, Any], axes: Mapping[str, Mapping[s
 
 def checked_choice(plan: str, key: str, value: Any, choices: Sequence[Any]) -> Any:
     if value not in choices:
-        raise SettingError(f"plan {plan}: {key} = {value!r} is none of {', '.join(map(str, choices))}.")
+        raise SettingError(f"plan {plan}: {key} = {value!r} came, but it takes one of {', '.join(map(str, choices))}.")
     return value
 
 
@@ -177,5 +177,5 @@ def changed(
 
 def owned(plan: str, axis: str, label: str, entries: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if label not in entries:
-        raise SettingError(f"plan {plan} has no {axis} {label!r}.{nearest(label, entries)}")
+        raise SettingError(f"plan {plan} has no {axis} of the name {label!r}.{nearest(label, entries)}")
     return entries[label]

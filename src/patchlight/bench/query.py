@@ -17,7 +17,9 @@ def ask(address: str, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     try:
         import duckdb
     except ModuleNotFoundError as error:
-        raise PatchlightError("`patchlight bench sql` needs duckdb. Install it with: pip install 'patchlight[bench]'") from error
+        raise PatchlightError(
+            "SQL over a store is answered by DuckDB, which is missing: pip install 'patchlight[bench]'"
+        ) from error
 
     with duckdb.connect() as connection:
         connection.register("rows", Store(address).table())

@@ -17,7 +17,9 @@ try:
     import pyarrow as pa
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
-    raise PatchlightError(f"the benchmark needs {error.name}. Install it with: pip install 'patchlight[bench]'") from error
+    raise PatchlightError(
+        f"the rows of a benchmark are kept by {error.name}, and that is missing: pip install 'patchlight[bench]'"
+    ) from error
 
 KEY = b"patchlight"
 SCHEMA = pa.schema(

@@ -31,7 +31,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise PatchlightError("the engine 'ray' needs ray. Install it with: pip install 'patchlight[ray]'") from error
+        raise PatchlightError("the engine 'ray' runs on Ray, which is not installed: pip install 'patchlight[ray]'") from error
     return ray
 
 

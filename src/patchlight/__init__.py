@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from patchlight import data as data
     from patchlight.api import compare as compare
     from patchlight.api import explain as explain
     from patchlight.core.errors import PatchlightError as PatchlightError
@@ -47,6 +48,7 @@ PUBLIC = {
     "Score": "patchlight.evaluation",
     "Subject": "patchlight.models.subject",
     "compare": "patchlight.api",
+    "data": "patchlight.data",
     "evaluate": "patchlight.evaluation",
     "evaluate_many": "patchlight.evaluation",
     "explain": "patchlight.api",
@@ -61,7 +63,7 @@ def __getattr__(name: str) -> Any:
     if name not in PUBLIC:
         raise AttributeError(f"module 'patchlight' has no attribute {name!r}. Public: {', '.join(PUBLIC)}.")
     module = importlib.import_module(PUBLIC[name])
-    return module if name in ("methods", "metrics") else getattr(module, name)
+    return module if name in ("data", "methods", "metrics") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -128,6 +128,16 @@ def check_needs(job: Job, told: Annotations, e: Any) -> None:
                 f"{job.metric.name} makes maps anew, so it needs what `explain` returned, but bare scores came. "
                 "Give the Explanation."
             )
+        if need == "method" and e.against is not None:
+            raise SettingError(
+                f"{job.metric.name} makes maps of one class anew, but these are for one class rather than another. "
+                "Give maps that `explain` made for a single class."
+            )
+        if need == "weights":
+            raise SettingError(
+                f"{job.metric.name} compares with the same network trained on random labels, but no weights= came. "
+                "Train it, save its state_dict, and give the file."
+            )
         if not have[need]:
             raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need}, or Items with them, or --data.")
 

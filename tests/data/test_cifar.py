@@ -38,6 +38,7 @@ def test_cifar10_comes_through_torchvision(cifar10):
     found = data.open("cifar10", cifar10)
     assert [(i.name, i.label) for i in found] == [("test_00000", 3), ("test_00001", 0), ("test_00002", 9)]
     assert found.labels[9] == "name 9"
+    assert pickle.loads(pickle.dumps(found)).digest() == found.digest()
     pixels = np.asarray(found[1].picture)
     assert (pixels == ROWS[1].reshape(3, 32, 32).transpose(1, 2, 0)).all()
     assert data.open("cifar10", cifar10 / "cifar-10-batches-py", split="train").names == ("train_00000",)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sys
 
 import numpy as np
@@ -72,6 +73,7 @@ def test_a_picture_once_with_objects_of_any_class(root):
     expected = square(8, 12, (0, 0, 3, 3)) + square(8, 12, (6, 0, 9, 3)) - CROWD
     assert (first.mask == expected).all()
     assert found.notes == ("1 pictures without any object are left out",)
+    assert pickle.loads(pickle.dumps(found)).digest() == found.digest()
 
 
 def test_a_picture_once_for_every_class_in_it(root):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.io import savemat
@@ -65,6 +67,7 @@ def test_both_layouts_are_the_same_data(tmp_path):
     kaggle(tmp_path / "b")
     one, other = (data.open("imagenet", tmp_path / x) for x in "ab")
     assert one[1:2].digest() == other[1:2].digest()
+    assert all(pickle.loads(pickle.dumps(d)).digest() == d.digest() for d in (one, other))
 
 
 def test_kaggle_has_labels_and_boxes_in_one_table(tmp_path):

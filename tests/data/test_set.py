@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import patchlight as pl
@@ -113,7 +115,9 @@ def test_broken_files_are_named_and_skipped_with_a_count(root, caplog):
 def test_nothing_that_can_be_read_is_an_error_and_no_empty_result(root):
     for path in (root / "images").iterdir():
         cut_off(path)
-    with pytest.raises(pl.PatchlightError, match=r"none of the 5 pictures can be read. The first: .*0.png cannot be decoded"):
+    with pytest.raises(
+        pl.PatchlightError, match=r"all 5 pictures are broken, and nothing is left. The first: .*0.png cannot be decoded"
+    ):
         list(data.open("csv_index", root))
 
 
@@ -126,6 +130,9 @@ def test_boxes_and_masks_must_fit_their_picture(root):
     with pytest.raises(pl.PatchlightError, match=r"touch the picture of 12 x 8 pixels"):
         found[0]
     assert found[1].boxes == ((0, 1, 12, 4),)  # cut at the edges
+    rewrite(root, "[[3, 1, 6, 4]]", "[[3, NaN, 6, 4]]")
+    with pytest.raises(pl.PatchlightError, match=r"but \[3.0, nan, 6.0, 4.0\] came"):
+        data.open("csv_index", root)[3]
     with pytest.raises(pl.PatchlightError, match=r"the mask has 8 x 12 pixels, but its picture 12 x 8"):
         found[2]
     with pytest.raises(pl.PatchlightError, match=r"3.png cannot be decoded"):
@@ -145,14 +152,22 @@ def test_what_is_annotated_is_not_turned_by_exif(tmp_path):
     assert data.open("folder", tmp_path)[0].picture.size == (8, 12)
 
 
+def test_a_data_set_can_be_sent_to_another_process(root):
+    found = data.open("csv_index", root, masks="masks")
+    assert pickle.loads(pickle.dumps(found)).digest() == found.digest()
+    drawn = data.open("scenes", count=3)
+    sent = pickle.loads(pickle.dumps(drawn))
+    assert sent.digest() == drawn.digest()
+    assert sent.kind is drawn.kind
+    assert pickle.loads(pickle.dumps(sent[0])).label == drawn[0].label
+
+
 def test_items_go_into_evaluate_as_they_come(root):
     found = data.open("csv_index", root, masks="masks")
     items = list(found)
     model = pl.load("pets-vit")
     maps = np.zeros((5, 224, 224), np.float32)
     maps[:, 100, 100] = 1
-    import torch
-
     score = pl.evaluate(model, items, torch.from_numpy(maps), metric="pointing_game")
     assert score.names == found.names
     assert score.values.shape == (5,)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import patchlight as pl
@@ -45,6 +47,7 @@ def test_a_picture_once_for_every_class_in_it(root):
     assert ((cat.mask == 1) == square(8, 12, (0, 0, 3, 3)).astype(bool)).all()
     assert (cat.mask[7] == -1).all()
     assert found.labels[DOG] == "dog"
+    assert pickle.loads(pickle.dumps(found)).digest() == found.digest()
 
 
 def test_splits_and_roots(root):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from patchlight.cli import compare, demo, doctor, evaluate, explain, methods, metrics
+from patchlight.cli import compare, data, demo, doctor, evaluate, explain, methods, metrics
 from patchlight.cli._console import err, say
 from patchlight.core.errors import PatchlightError
 
@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (explain, compare, evaluate, methods, metrics, doctor, demo):
+for verb in (explain, compare, evaluate, methods, metrics, data, doctor, demo):
     app.command(verb.__name__.rpartition(".")[2])(verb.command)
 
 

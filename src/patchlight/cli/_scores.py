@@ -81,10 +81,10 @@ def value_of(thing: Metric | Method | Any, name: str, text: str) -> Any:
 
 
 def chosen(names: Iterable[str]) -> list[str]:
-    """Metric names from `a,b` and from the names of families, each once."""
+    """Metric names from `a,b` and from the names of families, each once; what needs a file of weights is named by itself."""
     known, found = discover_metrics(), []
     for name in (n.strip() for part in names for n in part.split(",") if n.strip()):
-        family = [m.name for m in known.values() if m.family == name]
+        family = [m.name for m in known.values() if m.family == name and "weights" not in m.needs(m.resolve({}))]
         found += family or [get_metric(name).name]
     if not found:
         raise SettingError("no metric was named. Give names such as deletion,insertion; `patchlight metrics` lists them.")

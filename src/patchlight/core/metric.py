@@ -23,7 +23,7 @@ from patchlight.core.registry import Setting, constant, import_all, resolved, se
 from patchlight.core.seeds import generator
 
 Better = Literal["higher", "lower", "neither"]
-Need = Literal["labels", "masks", "boxes", "boxes or masks", "method"]
+Need = Literal["labels", "masks", "boxes", "boxes or masks", "method", "weights"]
 Fill = Literal["mean", "black", "blur", "noise", "average", "linear"]
 HIGH, LOW = "high", "low"
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from patchlight.core.errors import DataError
 from patchlight.data._registry import Found, MissingError
-from patchlight.data._set import Entry
+from patchlight.data._set import Entry, lazily
 
 LICENCE = "none stated by its authors; for research, with the report cited"
 CITE = "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images"
@@ -27,7 +27,6 @@ def find(reader: Any, root: Path, split: str) -> Found:
             f"the files in {top / reader.base_folder} are not those that were published ({str(error).splitlines()[0]}). "
             "Unpack or fetch the archive again."
         ) from error
-    entries = [
-        Entry(f"{split}_{i:05d}", lambda i=i: Image.fromarray(read.data[i]), int(label)) for i, label in enumerate(read.targets)
-    ]
+    pairs = zip(read.data, read.targets, strict=True)
+    entries = [Entry(f"{split}_{i:05d}", lazily(Image.fromarray, rows), int(label)) for i, (rows, label) in enumerate(pairs)]
     return Found(entries, read.classes)

@@ -51,6 +51,10 @@ class Kind:
         """All settings: the given ones checked, the others at their defaults."""
         return resolved(self.name, self.settings, given, verb="data")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By name, so that a data set can be sent to another process."""
+        return get, (self.name,)
+
 
 REGISTRY: dict[str, Kind] = {}
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import isfinite
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -44,7 +44,7 @@ class Entry:
         boxes = () if self.boxes is None else checked_boxes(self.boxes(), image, self.name)
         mask = None if self.mask is None else checked_mask(self.mask(), image, self.name)
         parts = {} if self.parts is None else {n: checked_mask(m, image, self.name) for n, m in self.parts().items()}
-        return Item(self.name, image, self.label, boxes, mask, MappingProxyType(parts))
+        return Item(self.name, image, self.label, boxes, mask, parts)
 
     def open(self) -> Image.Image:
         if callable(self.picture):
@@ -112,18 +112,19 @@ class DataSet:
                 item = entry.read()
             except PatchlightError as error:
                 failed += 1
-                self.note(entry, error)
+                self.record(entry, error)
                 log.warning("%s: %s is skipped: %s", self.name, entry.name, error)
             else:
                 yield item
         if failed and failed == len(self):
             raise DataError(
-                f"{self.name}: none of the {failed} pictures can be read. The first: {self.broken[0].reason} Check {self.root}."
+                f"{self.name}: all {failed} pictures are broken, and nothing is left. The first: {self.broken[0].reason} "
+                f"Check {self.root}."
             )
         if failed:
             log.warning("%s: %d of %d pictures were skipped", self.name, failed, len(self))
 
-    def note(self, entry: Entry, error: PatchlightError) -> None:
+    def record(self, entry: Entry, error: PatchlightError) -> None:
         """Name a picture among the broken ones, once."""
         if entry.name not in {b.name for b in self.broken}:
             self.broken.append(Broken(entry.name, str(error)))
@@ -172,13 +173,15 @@ class DataSet:
             total.update(one.digest())
         return total.hexdigest()
 
-    def check(self) -> tuple[Broken, ...]:
-        """Read every picture once; what cannot be used."""
-        for entry in self.entries:
+    def check(self, progress: Callable[[int, int], None] | None = None) -> tuple[Broken, ...]:
+        """Read every picture once; what cannot be used. progress: called with (done, all)."""
+        for done, entry in enumerate(self.entries, 1):
             try:
                 entry.read()
             except PatchlightError as error:
-                self.note(entry, error)
+                self.record(entry, error)
+            if progress is not None:
+                progress(done, len(self))
         return tuple(self.broken)
 
 
@@ -207,7 +210,7 @@ def checked_boxes(found: Sequence[Sequence[float]], image: Image.Image, name: st
     boxes = []
     for x0, y0, x1, y1 in found:
         cut = (max(0.0, x0), max(0.0, y0), min(float(width), x1), min(float(height), y1))
-        if not (cut[0] < cut[2] and cut[1] < cut[3]):
+        if not (all(map(isfinite, (x0, y0, x1, y1))) and cut[0] < cut[2] and cut[1] < cut[3]):
             raise DataError(
                 f"{name}: a box must be x0 < x1, y0 < y1 and touch the picture of {width} x {height} pixels, "
                 f"but {[x0, y0, x1, y1]} came. Check that the boxes belong to pictures of this size."

@@ -110,7 +110,7 @@ def find_boxes(root: Path, kind: str) -> Callable[[str, str], Callable[[], list[
         return lambda stem, wnid: lazily(xml_boxes, folder / f"{stem}.xml", wnid)
     if table is not None:
         known = solution(table)
-        return lambda stem, wnid: lambda: [box for name, box in known.get(stem, []) if name == wnid]
+        return lambda stem, wnid: lazily(list, [box for name, box in known.get(stem, []) if name == wnid])
     if kind in ("xml", "csv"):
         wanted = BOXES[2] if kind == "xml" else TABLES[0]
         raise MissingError(f"expected boxes as {kind} in {root / wanted}, but they are not there.")

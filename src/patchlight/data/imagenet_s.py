@@ -28,7 +28,8 @@ def imagenet_s(root: Path, *, classes: Literal["919", "300", "50"] = "919", obje
     """ImageNet validation pictures with masks of the class: 12,419 of 919 classes, or the subsets of 300 and 50 classes.
 
     A mask's number is R + 256 G: 0 is no class of this set, 1000 undecided, all else the rank of the class among the sorted
-    WordNet ids. `objects="own"` takes the picture's own class as the object, "all" every class that is marked in it.
+    WordNet ids. `objects="own"` takes the picture's own class as the object, "all" every class that is marked in it. Five
+    pairs of classes that look the same were merged by its authors, so a label may be that of the twin.
     """
     name = f"ImageNetS{classes}"
     top = root if root.name == name else need(root / name, root / "imagenet-s" / name)

@@ -67,7 +67,7 @@ def entry(top: Path, stem: str, objects: list[tuple[str, Box]], number: int | No
         name=stem if number is None else f"{stem}/{CLASSES[number]}",
         picture=top / "JPEGImages" / f"{stem}.jpg",
         label=number if number is not None else next(iter(found)) if len(found) == 1 else None,
-        boxes=lambda: boxes,
+        boxes=lazily(list, boxes),
         mask=lazily(read_mask, top / "SegmentationClass" / f"{stem}.png", number),
     )
 

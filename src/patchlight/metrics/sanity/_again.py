@@ -35,7 +35,7 @@ def original(case: Case, name: str) -> Tensor:
 def check_count(name: str, **counts: int) -> None:
     for setting, value in counts.items():
         if value < 1:
-            raise SettingError(f"{name}: {setting} takes 1 or more, but {value} came.")
+            raise SettingError(f"{name}: at least one of {setting} is needed, but {value} came.")
 
 
 def compared(found: Sequence[dict[Measure, Tensor]], measure: Measure, notes: Sequence[str] = ()) -> Found:
@@ -44,7 +44,11 @@ def compared(found: Sequence[dict[Measure, Tensor]], measure: Measure, notes: Se
     missing = int(curves[measure].isnan().sum())
     said = [
         *notes,
-        *([f"{missing} of {curves[measure].numel()} maps made anew were not finite and do not count"] if missing else []),
+        *(
+            [f"{missing} of {curves[measure].numel()} comparisons do not count: the first map is constant, or one is not finite"]
+            if missing
+            else []
+        ),
     ]
     at = torch.arange(1, len(found) + 1, dtype=torch.float64, device=curves[measure].device) / len(found)
     return Found(curves[measure].nanmean(1), curves[measure], at, parts=dict(curves), notes=tuple(said))

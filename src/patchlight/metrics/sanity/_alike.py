@@ -75,10 +75,14 @@ def blurred(maps: Tensor) -> Tensor:
 MEASURES: Mapping[Measure, Callable[[Tensor, Tensor], Tensor]] = {"spearman": spearman, "absolute": absolute, "ssim": ssim}
 
 
-def every(a: Tensor, b: Tensor, measure: Measure) -> dict[Measure, Tensor]:
-    """(b,) by every measure, NaN where a map is not finite; SSIM only where it fits or was asked for."""
-    fits = min(a.shape[1:]) >= WINDOW
-    broken = ~(a.flatten(1).isfinite().all(1) & b.flatten(1).isfinite().all(1))
-    a, b = a.nan_to_num(0.0, 0.0, 0.0), b.nan_to_num(0.0, 0.0, 0.0)
+def every(first: Tensor, again: Tensor, measure: Measure) -> dict[Measure, Tensor]:
+    """(b,) by every measure; SSIM only where it fits or was asked for. NaN where a map is not finite.
+
+    NaN too where the first map is constant: it cannot change, and to call that "unlike" would praise a map that says nothing.
+    """
+    fits = min(first.shape[1:]) >= WINDOW
+    a, b = first.flatten(1), again.flatten(1)
+    silent = ~(a.isfinite().all(1) & b.isfinite().all(1)) | (a.amax(1) == a.amin(1))
+    first, again = first.nan_to_num(0.0, 0.0, 0.0), again.nan_to_num(0.0, 0.0, 0.0)
     wanted: list[Measure] = [m for m in MEASURES if fits or m != "ssim" or m == measure]
-    return {m: torch.where(broken, torch.nan, MEASURES[m](a, b)) for m in wanted}
+    return {m: torch.where(silent, torch.nan, MEASURES[m](first, again)) for m in wanted}

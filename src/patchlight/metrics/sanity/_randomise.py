@@ -45,31 +45,40 @@ def owner(name: str, blocks: Sequence[str]) -> str:
 def fresh(model: nn.Module, seed: int) -> tuple[dict[str, Tensor], list[str]]:
     """Name -> new parameter, and the names of those that no initialisation knows.
 
-    A copy of the model is filled with NaN and initialised: by `reset_parameters` of its layers, then by the whole model's
-    `init_weights` or `_init_weights`, as timm and transformers have. What is still NaN afterwards nobody initialises (tokens
-    of torchvision are made in constructors): it is drawn from a normal distribution with the mean and spread that it had.
+    A copy of the model on the CPU is filled with NaN and initialised: by `reset_parameters` of its layers, then by the whole
+    model's `init_weights` or `_init_weights`, as timm and transformers have. What is still NaN afterwards nobody initialises
+    (tokens of torchvision are made in constructors): it is drawn from a normal distribution with the mean and spread it had.
     """
+    blank, learned = copied(model), dict(model.named_parameters())
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs as well
+        for parameter in blank.parameters():
+            parameter.fill_(torch.nan)
+        initialise(blank)
+        drawn = {name: p.detach() for name, p in blank.named_parameters()}
+        unknown = [name for name, p in drawn.items() if p.isnan().any()]
+        drawn |= {name: as_spread(learned[name].detach().cpu()) for name in unknown}
+        new = {name: t.to(learned[name].device, learned[name].dtype) for name, t in drawn.items()}
+    return new, unknown
+
+
+def as_spread(old: Tensor) -> Tensor:
+    """Normal, with the mean and the spread of the given numbers."""
+    wide = old.double()
+    return torch.randn(old.shape, dtype=torch.float64) * wide.std(correction=0) + wide.mean()
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """On the CPU, so that all devices draw the same, and in float32 at least, which every initialisation can."""
     try:
-        blank = copy.deepcopy(model)
+        blank = copy.deepcopy(model).cpu()
     except Exception as error:  # whatever a module holds may refuse
         raise ModelError(
             f"randomising works on a copy, but {type(model).__name__} cannot be copied ({type(error).__name__}: {error}). "
             "Take out what copy.deepcopy refuses."
         ) from error
-    learned = dict(model.named_parameters())
-    devices = sorted({p.device.index for p in learned.values() if p.device.type == "cuda" and p.device.index is not None})
-    with torch.random.fork_rng(devices), torch.no_grad():
-        torch.manual_seed(seed)
-        for parameter in blank.parameters():
-            parameter.fill_(torch.nan)
-        initialise(blank)
-        new = {name: p.detach() for name, p in blank.named_parameters()}
-        unknown = [name for name, p in new.items() if p.isnan().any()]
-        for name in unknown:
-            old = learned[name].detach()
-            spread = old.float().std() if old.numel() > 1 else torch.zeros(())
-            new[name] = (torch.randn(old.shape) * spread.cpu() + old.float().mean().cpu()).to(old.device, old.dtype)
-    return new, unknown
+    half = any(p.dtype in (torch.float16, torch.bfloat16) for p in blank.parameters())
+    return blank.float() if half else blank
 
 
 def initialise(model: nn.Module) -> None:

@@ -1,22 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from patchlight.core.errors import ModelError, SettingError
-from patchlight.core.metric import Case, Found, metric
+from patchlight.core.errors import ModelError
+from patchlight.core.metric import Case, Found, Need, metric
 from patchlight.metrics.sanity._again import compared, remade
 from patchlight.metrics.sanity._alike import Measure, every
 from patchlight.metrics.sanity._randomise import standing_in
+
+
+def needed(settings: Mapping[str, Any]) -> tuple[Need, ...]:
+    return ("method", "weights") if settings["weights"] is None else ("method",)
 
 
 @metric(
     paper="Adebayo et al. 2018, Sanity Checks for Saliency Maps, arXiv:1810.03292",
     equation="alike(M, M'), M' by the same network trained on labels drawn at random",
     better="lower",
-    needs=("method",),
+    needs=needed,
 )
 def data_randomisation(case: Case, *, weights: str | None = None, measure: Measure = "spearman") -> Found:
     """How alike the maps are of a model and of the same network that was trained on random labels (or other data).
@@ -25,11 +31,7 @@ def data_randomisation(case: Case, *, weights: str | None = None, measure: Measu
     random labels by heart, else it tells nothing. Maps are made for the class that was explained first. A high value says that
     the map shows the picture rather than what the model knows of it. The model is left as it was.
     """
-    if weights is None:
-        raise SettingError(
-            "data_randomisation compares with the same network trained on random labels, but no weights= came. "
-            "Train it, save its state_dict, and give the file."
-        )
+    assert weights is not None  # `needs` has been checked
     assert case.model is not None
     with standing_in(case.model, read(Path(weights).expanduser(), case.model)):
         maps = remade(case, "data_randomisation")

@@ -79,10 +79,10 @@ def test_maps_made_elsewhere_are_scored(run, table, tmp_path):
 
 def test_what_explain_wrote_can_be_scored(run, photo, tmp_path):
     photo("in/a.png"), photo("in/b.png", seed=1)
-    run("explain", tmp_path / "in", *TINY, "--out", tmp_path / "maps")
-    options = ("--metric", "comprehensiveness", "--no-baselines", "--json")
-    ours = run("evaluate", tmp_path / "in", *TINY, *options)
-    read = run("evaluate", tmp_path / "in", *TINY, *options, "--maps", tmp_path / "maps")
+    run("explain", tmp_path / "in", "--out", tmp_path / "maps")
+    options = ("--metric", "comprehensiveness", "--no-baselines", "--json")  # of pets-vit: random weights differ from run to run
+    ours = run("evaluate", tmp_path / "in", *options)
+    read = run("evaluate", tmp_path / "in", *options, "--maps", tmp_path / "maps")
     (one,), (other,) = (json.loads(r.stdout)["scores"].values() for r in (ours, read))
     assert one["comprehensiveness"]["values"] == pytest.approx(other["comprehensiveness"]["values"], rel=1e-4)
 

@@ -116,7 +116,7 @@ def test_a_wrong_call_is_told_what_to_do(run, photo, tmp_path):
     assert "deletion: steps takes int, but 'x' came. See `patchlight metrics deletion`" in wrong(run, one, "--set", "steps=x")
     assert "needs boxes or masks, but none came" in wrong(run, one, *TINY, "--metric", "energy")
     np.save(tmp_path / "two.npy", np.zeros((2, 4, 4)))
-    assert "holds 2 maps for 1 pictures" in wrong(run, one, *TINY, "--maps", tmp_path / "two.npy")
+    assert "Give one for each, in the order of the pictures" in wrong(run, one, *TINY, "--maps", tmp_path / "two.npy")
     np.save(tmp_path / "one.npy", np.eye(4))
     sanity = wrong(run, one, *TINY, "--maps", tmp_path / "one.npy", "--metric", "class_sensitivity")
     assert "needs maps made anew, which --maps cannot give" in sanity

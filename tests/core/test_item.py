@@ -140,7 +140,7 @@ def test_the_map_of_a_picture_is_found_by_name(tmp_path):
     ("name", "write", "message"),
     [
         ("a.txt", lambda p: p.write_text("1"), r"is no file of maps: expected .npz, .npy, .png"),
-        ("a.npy", lambda _: None, "There is no file of maps at"),
+        ("a.npy", lambda _: None, "No file of maps lies at"),
         ("a.npy", lambda p: p.write_bytes(b"broken"), "cannot be read as maps"),
         ("a.npz", lambda p: np.savez(p, one=np.eye(2), two=np.eye(2)), "holds the arrays one, two, and none of them is called"),
         ("a.npy", lambda p: np.save(p, np.zeros((1, 3, 4, 4))), r"maps are numbers \(h, w\) or \(b, h, w\)"),

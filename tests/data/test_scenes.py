@@ -50,7 +50,7 @@ def test_an_object_stands_out_from_what_is_behind_it():
         around[1:-1, 1:-1] = 1
         behind = scene[(item.mask == 0) & (item.parts["distractors"] == 0) & (around == 1)]
         assert (scene[item.mask == 1] == colour).all()
-        assert np.median(np.abs(behind - colour).max(-1)) > 0.3 * 255
+        assert np.median(np.abs(behind - colour).max(-1)) > 0.25 * 255
 
 
 def test_a_picture_depends_on_seed_and_number_alone():
@@ -93,6 +93,19 @@ def test_marks_of_one_class_have_one_colour():
         colours.setdefault(item.label, set()).update(map(tuple, pixels(item)[item.parts["mark"] == 1]))
     assert [len(c) for c in colours.values()] == [1, 1, 1, 1]
     assert len(set.union(*colours.values())) == 4
+
+
+@pytest.mark.parametrize("classes", [2, 6])
+def test_nothing_else_has_the_colour_of_a_mark(classes):
+    found = list(data.open("scenes", count=60, mark=0.5, classes=classes, distractors=3))
+    marks = {tuple(pixels(i)[i.parts["mark"] == 1][0]) for i in found}
+    assert len(marks) == classes
+    for item in found:
+        beside = pixels(item)[item.parts["mark"] == 0]
+        gaps = np.abs(beside[:, None] - np.array(sorted(marks))).max(-1).min(1)
+        assert gaps.min() > 0.05 * 255
+        things = pixels(item)[(item.parts["object"] == 1) | (item.parts["distractors"] == 1)]
+        assert np.abs(things[:, None] - np.array(sorted(marks))).max(-1).min() > 0.25 * 255
 
 
 def test_settings_that_cannot_be_drawn_are_errors():

@@ -49,6 +49,6 @@ def test_every_setting_is_a_keyword_with_a_default_that_fits_its_type(name):
         assert setting.described
 
 
-def test_the_page_of_metrics_has_a_section_for_each():
-    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+def test_the_pages_of_metrics_have_a_section_for_each():
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("metrics.md", "sanity-checks.md"))
     assert not [name for name in discover_metrics() if f"\n### {name}\n" not in text]

@@ -217,7 +217,10 @@ def test_batches_put_together_are_the_whole():
     [
         ({"metric": "deletoin"}, "There is no metric 'deletoin'. Did you mean 'deletion'?"),
         ({"metric": "deletion", "stesp": 3}, "deletion has no setting 'stesp'. Did you mean 'steps'?"),
-        ({"metric": "positive_perturbation"}, "positive_perturbation needs labels, but none came"),
+        (
+            {"metric": "positive_perturbation"},
+            "positive_perturbation needs labels, but none came. Give labels, or Items with them, or --data",
+        ),
         ({"metric": "max_box_acc", "masks": torch.ones(3, 32, 32).int()}, "max_box_acc needs boxes, but none came"),
         ({"metric": "class_sensitivity"}, "makes maps anew, so it needs what `explain` returned"),
         ({"e": maps(2)}, "3 pictures need 3 maps, but 2 came"),

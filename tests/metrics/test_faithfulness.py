@@ -256,14 +256,14 @@ def test_the_class_that_is_read(case):
 @pytest.mark.parametrize(
     ("metric", "settings", "message"),
     [
-        ("deletion", {"steps": 0}, "deletion: steps takes 1 to 1024, the number of pixels, but 0 came"),
-        ("aopc", {"levels": 1}, "aopc: levels takes 2 to 1024, the number of pixels"),
+        ("deletion", {"steps": 0}, "deletion: steps must lie between 1 and the 1024 pixels, but 0 came"),
+        ("aopc", {"levels": 1}, "aopc: levels must lie between 2 and"),
         ("sufficiency", {"at": (0.0,)}, r"at takes shares above 0 and up to 1, as \(0.1, 0.5\)"),
         ("road", {"at": (1.0,)}, "road: at takes shares above 0 and up to 0.99"),
         ("saco", {"groups": 1}, "saco: groups takes 2 to 1024, the number of pixels"),
         ("sensitivity_n", {"sets": 2}, "sets takes 3 or more and grid 2 to 32, but 2 and 14 came"),
         ("deletion", {"fill": "linear"}, "nothing is left around a whole picture"),
-        ("deletion", {"fill": "blu"}, "Did you mean 'blur'.* See `patchlight metrics deletion`"),
+        ("deletion", {"fill": "blu"}, "Did you mean 'blur'.* See `patchlight.* deletion"),
     ],
 )
 def test_a_setting_out_of_range_is_named(case, metric, settings, message):

@@ -124,7 +124,8 @@ def seen(found: DataSet) -> dict[str, Any]:
 def tell(found: DataSet, *, checked: bool) -> None:
     facts = seen(found)
     console = out()
-    say(console, f"{found.name}: {facts['pictures']} pictures, {facts['labelled']} with a label of {facts['classes']} classes")
+    classes = f" of {facts['classes']} classes" if found.labels else ""
+    say(console, f"{found.name}: {facts['pictures']} pictures, {facts['labelled']} with a label{classes}")
     say(console, f"{'licence':9} {found.licence}")
     say(console, f"{'digest':9} {facts['digest']}")
     for note in found.notes:

@@ -25,7 +25,7 @@ def read_maps(path: str | Path) -> np.ndarray:
     if path.suffix.lower() not in SUFFIXES:
         raise PictureError(f"{path} is no file of maps: expected {', '.join(SUFFIXES)}. Save the raw scores with numpy.save.")
     if not path.is_file():
-        raise PictureError(f"There is no file of maps at {path}. Check the path.")
+        raise PictureError(f"No file of maps lies at {path}. Check the path.")
     try:
         found = read_grey(path) if path.suffix.lower() == ".png" else read_numpy(path)
     except (OSError, ValueError, EOFError, SyntaxError) as error:

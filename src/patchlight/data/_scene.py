@@ -39,7 +39,7 @@ DISTRACTORS: tuple[Shape, ...] = (
     lambda u, v: (np.hypot(u, v) <= 0.9) & (v >= 0.1),  # half a disc
     lambda u, v: np.hypot(np.abs(u) - 0.55, v) <= 0.35,  # two dots
 )
-CONTRAST = 0.35  # of an object to the texture behind it, in the colour that differs most
+CONTRAST = 0.3  # of a thing to the texture behind it and to the marks, in the channel that differs most
 
 
 @dataclass(frozen=True)
@@ -103,17 +103,17 @@ def draw(scene: Scene) -> Drawn:
     random, wanted = np.random.default_rng([scene.seed, scene.index, 1]), scene.wanted
     canvas = texture(random, wanted.size, wanted.texture)
     radius, centre = random.uniform(0.15, 0.21), random.uniform(0.3, 0.7, 2)
-    taken = [(centre, radius)]
+    taken, marks = [(centre, radius)], mark_colours(wanted.classes)
     mask = placed(random, CLASSES[scene.classes[0]][1], centre, radius, wanted.size)
-    things = [("object", mask, colour(random, canvas[mask]))]
+    things = [("object", mask, colour(random, canvas[mask], marks))]
     corner = int(random.integers(4))
     if wanted.mark is not None:
         where, square = mark_at(corner, wanted.size)
         taken.append((where, 0.09))
-        things.append(("mark", square, np.array(colorsys.hsv_to_rgb(scene.classes[1] / wanted.classes, 1.0, 0.9))))
+        things.append(("mark", square, marks[scene.classes[1]]))
     for _ in range(wanted.distractors):
         mask = distractor(random, taken, wanted.size)
-        things.append(("distractors", mask, colour(random, canvas[mask])))
+        things.append(("distractors", mask, colour(random, canvas[mask], marks)))
     names = ("object", "distractors", *(["mark"] if wanted.mark is not None else []))
     parts = {name: np.zeros((wanted.size, wanted.size), np.int8) for name in names}
     for name, mask, paint in things:
@@ -153,12 +153,16 @@ def mark_at(corner: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array([left + side / 2, top + side / 2]) / size, mask
 
 
-def colour(random: Any, behind: np.ndarray) -> np.ndarray:
-    """A random colour that differs from every pixel behind it by CONTRAST in some channel, or the best of many."""
+def mark_colours(classes: int) -> np.ndarray:
+    """(k, 3) saturated: one channel is 0, which no texture has."""
+    return np.array([colorsys.hsv_to_rgb(k / classes, 1.0, 0.9) for k in range(classes)])
+
+
+def colour(random: Any, behind: np.ndarray, avoid: np.ndarray) -> np.ndarray:
+    """A random colour that differs by CONTRAST, in some channel, from every pixel behind it and from all marks; or nearly."""
     tries = random.random((64, 3))
-    if not behind.size:
-        return tries[0]
-    gaps = np.abs(tries[:, None] - behind.reshape(1, -1, 3)).max(-1).min(-1)
+    others = np.concatenate([behind.reshape(-1, 3), avoid])
+    gaps = np.abs(tries[:, None] - others).max(-1).min(-1)
     return tries[np.argmax(gaps >= CONTRAST)] if (gaps >= CONTRAST).any() else tries[gaps.argmax()]
 
 
@@ -166,7 +170,7 @@ def texture(random: Any, size: int, kind: str) -> np.ndarray:
     """(h, w, 3): two near colours mixed by a pattern, with a little grain."""
     chosen = TEXTURES[random.integers(len(TEXTURES))] if kind == "mixed" else kind
     base = random.uniform(0.2, 0.8, 3)
-    other = np.clip(base + random.uniform(-0.2, 0.2, 3), 0, 1)
+    other = np.clip(base + random.uniform(-0.2, 0.2, 3), 0.15, 1)  # no channel near 0, where the marks are
     share = PATTERNS[chosen](random, size)[:, :, None]
     grain = random.normal(0, 0.0 if chosen == "plain" else 0.02, (size, size, 3))
     return np.clip(base * (1 - share) + other * share + grain, 0, 1)

@@ -34,11 +34,11 @@ def scenes(
     """Drawn scenes in which it is known to the pixel what decides the class: one object among distractors on a texture.
 
     The class is the object's shape; its colour, size, turn and place say nothing, nor do distractors and texture. `mark` puts
-    a coloured square into a corner, whose colour names the class in this share of the pictures and another class in the rest
-    (1.0: a perfect spurious clue; 1/classes: no clue). `cause="mark"` makes the mark decide instead, and lets the shape
-    agree in that share. The mask and box are those of the cause; `parts` has the masks of everything. `leave_out` draws the
-    same scenes without one thing, masks unchanged: what truly changes when it goes. A picture depends on seed and number
-    alone, so slices agree.
+    a coloured square into a corner, whose colour (nothing else comes near it) names the class in this share of the pictures
+    and another class in the rest (1.0: a perfect spurious clue; 1/classes: no clue). `cause="mark"` makes the mark decide
+    instead, and lets the shape agree in that share. The mask and box are those of the cause; `parts` has the masks of
+    everything. `leave_out` draws the same scenes without one thing, masks unchanged: what truly changes when it goes. A
+    picture depends on seed and number alone, so slices agree.
     """
     wanted = Wanted(size, classes, distractors, texture, mark, cause, leave_out)
     check(count, wanted)

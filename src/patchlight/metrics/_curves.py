@@ -17,14 +17,14 @@ Of = Literal["predicted", "explained", "label"]
 def levels(places: int, steps: int, *, whole: bool = False, metric: str) -> list[int]:
     """How many places at each of steps + 1 levels: floor(j places / steps); j floor(places / steps) in `whole` steps."""
     if not 1 <= steps <= places:
-        raise SettingError(f"{metric}: steps takes 1 to {places}, the number of pixels, but {steps} came.")
+        raise SettingError(f"{metric}: steps must lie between 1 and the {places} pixels, but {steps} came.")
     return [j * (places // steps) if whole else places * j // steps for j in range(steps + 1)]
 
 
 def spaced(places: int, levels: int, *, ends: bool, metric: str) -> list[int]:
     """How many places at each of `levels` shares: 0 ... 1 with the ends, else evenly between them; rounded down."""
     if not 2 <= levels <= places:
-        raise SettingError(f"{metric}: levels takes 2 to {places}, the number of pixels, but {levels} came.")
+        raise SettingError(f"{metric}: levels must lie between 2 and the {places} pixels, but {levels} came.")
     return (
         [places * j // (levels - 1) for j in range(levels)] if ends else [places * (j + 1) // (levels + 1) for j in range(levels)]
     )

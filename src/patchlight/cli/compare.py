@@ -35,6 +35,7 @@ def command(
     against: o.Against = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path("sheet.png"),
     settings: o.Set = None,
+    until: o.Until = None,
     weights: o.Weights = None,
     labels: o.Labels = None,
     device: o.Device = "auto",
@@ -49,23 +50,26 @@ def command(
     from patchlight.cli import _pictures, _run, _settings
 
     if methods:
-        _settings.settings_for(_settings.chosen(methods), settings or [])
+        _settings.settings_for(_settings.chosen(methods), [*(settings or []), *_settings.ending(until)])
     wanted = _run.make_target(target, against)
     items = few_enough(_pictures.find(images))
     subject = _run.load_subject(model, weights=weights, labels=labels, device=device, precision=precision)
     names = _settings.chosen(methods) if methods else selection(subject.layout())
-    given = _settings.settings_for(names, settings or [])
+    given = _settings.settings_for(names, [*(settings or []), *_settings.ending(until)])
     reasons = why_not(names, subject.layout(), subject.name)
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
-    rows, pictures, pages = [], [], []
-    for batch, found in work:
-        rows += rows_of(batch, found, names, reasons)
-        pictures += records(batch, found)
-        pages += [page_of(found, len(batch), len(items))] if html else []
-    if rows:
-        save_sheet(rows, names, file, dark=dark)
-    files = [str(file)] * bool(rows) + ([save_pages(pages, html)] if html and pages else [])
+    rows, pictures, pages, files = [], [], [], []
+    try:
+        for batch, found in work:
+            if len(found) == len(job.methods):  # an interrupt may leave some of them undone
+                rows += rows_of(batch, found, names, reasons)
+                pictures += records(batch, found)
+                pages += [page_of(found, len(batch), len(items))] if html else []
+    finally:
+        if rows:
+            save_sheet(rows, names, file, dark=dark)
+            files = [str(file), *([save_pages(pages, html)] if html else [])]
     told = {"model": subject.name, "methods": names, "left_out": reasons, "pictures": pictures, "files": files}
     if as_json:
         say_json({**told, "failures": [{"file": f.file, "reason": f.reason} for f in work.failures]})

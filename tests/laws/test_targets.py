@@ -52,7 +52,9 @@ def test_none_is_the_predicted_class(method):
 
 @pytest.mark.parametrize("method", [m for m in OBJECTIVES if m != "vtranm"])
 def test_a_function_that_picks_a_logit_is_that_class(method):
-    logit = {"score": "logit"} if "score" in discover()[method].settings else {}  # by default these explain the probability
+    # by default these explain the probability
+    logit = {"score": "logit"} if "score" in discover()[method].settings else {}
+    logit |= {"variant": "softmax_logit"} if method == "score_cam" else {}
     found = explain("vit_mean", method, target=lambda logits: logits[:, 3], **logit)
     assert found.target.tolist() == [-1, -1, -1]
     close(found.scores, explain("vit_mean", method, target=3, **logit).scores, 1e-12)

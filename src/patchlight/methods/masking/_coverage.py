@@ -12,6 +12,7 @@ from patchlight.methods.masking._variants import Make, every_pair, wide
 from patchlight.tracing.ask import Ask
 
 CHUNK = 64  # masks at once
+SEEN = 1e-5  # a pixel that all masks together show less is not shown: float32 cannot tell it from 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,5 +69,5 @@ def similarity(sums: Sums, counts: Tensor) -> Tensor:
     return (sums.unit.flatten(1).square().sum(1) - k) / (k * (k - 1)).clamp_min(1)
 
 
-def divided(above: Tensor, below: Tensor) -> Tensor:
-    return torch.where(below > 0, above / torch.where(below > 0, below, 1.0), 0.0)
+def divided(above: Tensor, shown: Tensor) -> Tensor:
+    return torch.where(shown > SEEN, above / shown.clamp_min(SEEN), 0.0)

@@ -32,7 +32,7 @@ def score_cam(
     *,
     variant: Literal["original", "softmax_logit", "vit_cx"] = "original",
     features: At = "norm",
-    block: int | None = None,
+    block: int = -1,
     layer: str | None = None,
     channels: int | None = None,
     relu: bool = True,

@@ -106,6 +106,8 @@ def compare(
     """
     subject = load(subject)
     jobs = make_jobs(methods)
+    if batch_size is not None and batch_size < 1:
+        raise SettingError(f"batch_size takes 1 or more, or None to find it, but {batch_size} came.")
     source = open_source(images, subject.preprocess)
     like = torch.empty(0, device=subject.device, dtype=subject.dtype)
     size = tuple(source.tensor.shape[-2:]) if source.tensor is not None else subject.preprocess.size

@@ -80,3 +80,14 @@ WRONG = [
 def test_what_is_no_picture_is_an_error_that_says_what_would_do(images, message):
     with pytest.raises(PictureError, match=message):
         open_source(images, PLAIN)
+
+
+def test_a_list_of_float_tensors_of_one_size_is_a_batch():
+    pictures = [torch.full((3, 8, 8), value) for value in (0.5, -1.0)]
+    found = open_source(pictures, PLAIN).batch(0, 2, like=LIKE)
+    assert torch.equal(found, torch.stack(pictures).double())
+
+
+def test_float_tensors_of_several_sizes_are_an_error():
+    with pytest.raises(PictureError, match="An array must be uint8"):
+        open_source([torch.zeros(3, 8, 8), torch.zeros(3, 9, 9)], PLAIN).batch(0, 2, like=LIKE)

@@ -79,6 +79,12 @@ def test_the_class_token_of_a_network_without_one_is_an_error(method):
         explain("vit_no_prefix", method, readout="class", **settings)
 
 
+@pytest.mark.parametrize("size", [0, -2])
+def test_a_batch_without_pictures_is_an_error(size):
+    with pytest.raises(pl.PatchlightError, match=f"batch_size takes 1 or more, or None to find it, but {size} came"):
+        explain("vit", "rollout", batch_size=size)
+
+
 def test_no_methods_at_all_is_an_error():
     with pytest.raises(pl.PatchlightError, match="no methods came"):
         pl.compare(subject("vit"), pictures(), [])

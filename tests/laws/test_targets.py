@@ -126,6 +126,12 @@ def test_a_label_without_label_names_is_an_error():
         pl.explain(subject("vit"), pictures(), "saliency", "dog", **quick("saliency"))
 
 
+def test_a_label_of_an_output_that_the_model_does_not_have_is_an_error():
+    held = pl.load(tiny.fresh("vit"), labels=[*LABELS, "newt"])
+    with pytest.raises(pl.PatchlightError, match="'newt' is label number 7 of 8, but the model has 7 outputs"):
+        pl.explain(held, pictures(), "saliency", "newt")
+
+
 def test_a_long_list_of_labels_is_counted_and_not_printed():
     model = tiny.redrawn(tiny.vit(num_classes=70))
     held = pl.load(model, labels=[f"breed {i} of dogs" for i in range(70)])

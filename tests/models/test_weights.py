@@ -145,6 +145,14 @@ def test_a_folder_is_not_a_file(tmp_path: Path, tiny: dict) -> None:
         load(NAME, weights=tmp_path, **tiny)
 
 
+@pytest.mark.parametrize("content", [b"junk", b"\x80\x02", b"j\x00"])
+def test_a_file_that_no_unpickler_knows(tmp_path: Path, tiny: dict, content: bytes) -> None:
+    path = tmp_path / "junk.pth"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"junk.pth cannot be read as (a torch file|tensors only)"):
+        load(NAME, weights=path, **tiny)
+
+
 @pytest.mark.parametrize("name", ["cut.safetensors", "cut.pth"])
 def test_a_truncated_file(tmp_path: Path, vit: nn.Module, tiny: dict, name: str) -> None:
     path = tmp_path / name

@@ -30,6 +30,13 @@ def test_a_given_layout_with_a_block_that_is_not_there_is_an_error():
         pl.explain(pl.load(tiny.fresh("vit"), layout=layout), pictures(), "transformer_mm")
 
 
+@pytest.mark.parametrize(("grid", "prefix", "told"), [((2, 2), 1, 5), ((4, 4), 0, 16)])
+def test_a_given_layout_with_other_tokens_is_an_error(grid, prefix, told):
+    layout = Layout(grid=grid, prefix=prefix, blocks=("blocks.0", "blocks.1", "blocks.2"), pool="class")
+    with pytest.raises(pl.PatchlightError, match=rf"{told} in all, but block blocks\.2 joins 17 tokens\. Give the grid"):
+        pl.explain(pl.load(tiny.fresh("vit"), layout=layout), pictures(), "rollout")
+
+
 def test_a_given_layout_explains_as_the_found_one_does():
     layout = Layout(grid=(4, 4), prefix=1, blocks=("blocks.0", "blocks.1", "blocks.2"), pool="class")
     found = pl.explain(pl.load(tiny.fresh("vit"), layout=layout), pictures(), "transformer_mm", 3)

@@ -100,7 +100,7 @@ def show(report: Report, subject: Subject) -> None:
     say(console, f"methods   {len(works)} of {len(report.findings)} work")
     for finding in report.findings:
         mark = "works" if finding.works else "FAILS" if finding.broken else "no"
-        say(console, f"  {finding.name:22} {mark}{': ' + finding.reason if finding.reason else ''}")
+        say(console, f"  {finding.name:24} {mark}{': ' + finding.reason if finding.reason else ''}")
 
 
 def show_layout(console: Console, layout: Layout) -> None:

@@ -56,6 +56,7 @@ def open_source(images: Any, preprocess: Preprocess) -> Source:
     """A path, folder or glob, PIL image, uint8 array, a list of these, or a float tensor (B, 3, H, W) used as it is."""
     if isinstance(images, Source):
         return images
+    images = stacked(images)
     if isinstance(images, Tensor) and images.is_floating_point():
         return Source(preprocess, tensor=checked(images))
     items = tuple(item for image in as_list(images) for item in expand(image))
@@ -64,6 +65,14 @@ def open_source(images: Any, preprocess: Preprocess) -> Source:
             "no pictures came. Give a path, a list of paths, PIL images, uint8 arrays or a float tensor (B, 3, H, W)."
         )
     return Source(preprocess, items=items)
+
+
+def stacked(images: Any) -> Any:
+    """A list of float tensors (3, H, W) of one size is a batch; anything else stays as it is."""
+    if not isinstance(images, (list, tuple)) or not all(isinstance(i, Tensor) and i.is_floating_point() for i in images):
+        return images
+    alike = len({tuple(i.shape) for i in images}) == 1 and images[0].dim() == 3
+    return torch.stack(list(images)) if alike else images
 
 
 def as_list(images: Any) -> Sequence[Any]:

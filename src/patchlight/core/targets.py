@@ -89,7 +89,13 @@ def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
             f"target: expected a class number, a label, a list of them, a pair (a, b) or a function, but {target!r} came."
         )
     if isinstance(target, str) and not target.lstrip("-").isdigit():
-        return label_index(target, labels)
+        index = label_index(target, labels)
+        if index >= classes:
+            raise TargetError(
+                f"target: {target!r} is label number {index} of {len(labels)}, but the model has {classes} outputs. "
+                "Give one label for each output: load(..., labels=[...])."
+            )
+        return index
     index = int(target)
     if not 0 <= index < classes:
         raise TargetError(f"target: the model has classes 0 to {classes - 1}, but {index} came.")

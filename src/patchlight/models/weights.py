@@ -76,7 +76,6 @@ def check(path: Path) -> Path:
 
 
 def load_file(path: Path) -> Any:
-    from safetensors import SafetensorError
     from safetensors.torch import load_file as load_safetensors
 
     try:
@@ -87,7 +86,7 @@ def load_file(path: Path) -> Any:
         raise ModelError(
             f"{path} cannot be read as tensors only: it is damaged, or holds other Python objects, which could run code. {SAVE}"
         ) from error
-    except (SafetensorError, RuntimeError, EOFError, KeyError, ValueError, OSError) as error:
+    except Exception as error:  # unpicklers of damaged files raise whatever they like
         raise ModelError(
             f"{path} cannot be read as {'safetensors' if path.suffix == '.safetensors' else 'a torch file'}, so it is probably "
             f"cut off, damaged or in another format ({type(error).__name__}: {brief(error)}) Fetch or copy it again."

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from patchlight.core.errors import LayoutError
 from patchlight.core.layout import Block, Kind, Layout, Pool, default_readout
 from patchlight.core.registry import Taps
 from patchlight.tracing.as_found import as_found
@@ -86,7 +87,7 @@ def find_layout(model: nn.Module, forward: Forward, *, size: tuple[int, int], gi
     if given is not None and given.blocks:
         layout = replace(given, size=size)
         known = {b.name: b for b in describe_blocks(model, seen, names, layout, size)}
-        return replace(layout, blocks=tuple(known.get(b.name, b) for b in layout.blocks))
+        return agreeing(replace(layout, blocks=tuple(known.get(b.name, b) for b in layout.blocks)))
     if not seen.events:
         return Layout(grid=(0, 0), size=size, missed=missed)
     blocks = describe_blocks(model, seen, names, Layout(grid=(0, 0), prefix=find_prefix(seen, names, size)), size)
@@ -99,6 +100,19 @@ def find_layout(model: nn.Module, forward: Forward, *, size: tuple[int, int], gi
     layout = replace(layout, blocks=tuple(b for b in blocks if b.name not in idle))
     pool, readout = find_pool(layout, rows)
     return replace(layout, pool=pool, readout=readout)
+
+
+def agreeing(layout: Layout) -> Layout:
+    """A given layout, when the last block joins as many tokens as it tells."""
+    last = layout.trunk[-1] if layout.trunk else None
+    if last is not None and last.kind == "global" and last.queries not in (0, layout.tokens):
+        (height, width), prefix = layout.grid, layout.prefix
+        raise LayoutError(
+            f"the layout tells of {prefix} prefix tokens and {height} x {width} patches, {layout.tokens} in all, but block "
+            f"{last.name} joins {last.queries} tokens. Give the grid and prefix that the model has at {layout.size[0]} x "
+            f"{layout.size[1]} pixels, or leave the layout out."
+        )
+    return layout
 
 
 def watch_once(model: nn.Module, forward: Forward, images: Tensor) -> Recorder:

@@ -3,8 +3,9 @@
 python benchmarks/relevance.py [--model vit_base_patch16_224] [--batch 8] [--device cpu] [--precision float64] [--rounds 5]
 
 All rows are measured in turn within each round, and the medians over rounds are compared, so that what else the machine does
-falls on all of them alike. The model and the pictures are in the precision of the row, the parameters frozen. Memory is the peak
-of what PyTorch holds (CUDA), or of the process above what it held before (CPU, each row in a process of its own).
+falls on all of them alike; the ratio of the time that the processors worked is stated too, which other work hardly moves.
+falls on all alike; the ratio of the time that the processors worked is stated too, which other work hardly moves.
+or of the process above what it held before (CPU, each row in a process of its own).
 """
 
 from __future__ import annotations
@@ -57,27 +58,29 @@ def rows(given: argparse.Namespace) -> dict[str, Callable[[], object]]:
     return {BARE: bare, **{name: explain(*ROWS[name]) for name in wanted}}
 
 
-def measure(todo: dict[str, Callable[[], object]], given: argparse.Namespace) -> dict[str, tuple[float, float]]:
-    """Median seconds and peak memory in GiB of each row."""
+def measure(todo: dict[str, Callable[[], object]], given: argparse.Namespace) -> dict[str, tuple[float, float, float]]:
+    """Median seconds, median processor seconds and peak memory in GiB of each row."""
     cuda = given.device == "cuda"
     sync = torch.cuda.synchronize if cuda else lambda: None
     seconds: dict[str, list[float]] = {name: [] for name in todo}
+    worked: dict[str, list[float]] = {name: [] for name in todo}
     peak = dict.fromkeys(todo, 0.0)
     for turn in range(given.rounds + 1):  # the first round warms up
         for name, work in todo.items():
             sync()
             if cuda:
                 torch.cuda.reset_peak_memory_stats()
-            started = time.perf_counter()
+            started, busy = time.perf_counter(), time.process_time()
             work()
             sync()
             if turn:
                 seconds[name].append(time.perf_counter() - started)
+                worked[name].append(time.process_time() - busy)
             if cuda:
                 peak[name] = torch.cuda.max_memory_allocated() / 2**30
     if not cuda and given.memory:
         peak = {name: peak_of(name) for name in todo}
-    return {name: (statistics.median(seconds[name]), peak[name]) for name in todo}
+    return {name: (statistics.median(seconds[name]), statistics.median(worked[name]), peak[name]) for name in todo}
 
 
 def peak_of(name: str) -> float:
@@ -115,15 +118,16 @@ def main() -> None:
         print(grown(todo, given.only))  # noqa: T201
         return
     found = measure(todo, given)
-    base = found[BARE][0]
+    base, work = found[BARE][:2]
     if given.json:
         print(json.dumps({"run": vars(given), "torch": torch.__version__, "rows": found}))  # noqa: T201
         return
     where = torch.cuda.get_device_name() if given.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
     print(f"{given.model}, batch {given.batch}, {given.precision}, {where}, torch {torch.__version__}, {given.rounds} rounds")  # noqa: T201
-    print(f"{'':40s} {'ratio':>6s} {'ms':>9s} {'pictures/s':>11s} {'peak GiB':>9s}")  # noqa: T201
-    for name, (seconds, peak) in found.items():
-        print(f"{name:40s} {seconds / base:6.2f} {seconds * 1e3:9.1f} {given.batch / seconds:11.1f} {peak:9.2f}")  # noqa: T201
+    print(f"{'':40s} {'ratio':>6s} {'work':>6s} {'ms':>9s} {'pictures/s':>11s} {'peak GiB':>9s}")  # noqa: T201
+    for name, (seconds, busy, peak) in found.items():
+        ratios = f"{seconds / base:6.2f} {busy / work:6.2f}"
+        print(f"{name:40s} {ratios} {seconds * 1e3:9.1f} {given.batch / seconds:11.1f} {peak:9.2f}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -154,6 +154,7 @@ def test_what_has_several_readers_is_collected_as_z_over_z_plus_the_shift():
 
 A, V, RP = draw(2, 3, 5).softmax(-1), draw(2, 5, 4, seed=1), draw(2, 3, 4, seed=2)
 PRODUCT = called(torch.matmul, A, V, wanted=(0, 1))
+PRODUCT.attends = 0
 
 
 @pytest.mark.parametrize("rule", ["halves", "aligned_halves"])
@@ -178,6 +179,19 @@ def test_with_attention_held_constant_values_get_all():
     found_a, found_v = r.values_only(PRODUCT, RP / PRODUCT.out)
     assert found_a is None
     close((V * found_v).sum(), RP.sum(), 1e-10)
+
+
+@pytest.mark.parametrize("function", ["matmul", "einsum"])
+def test_with_attention_held_constant_values_get_all_on_whichever_side_they_stand(function):
+    v, a = V.transpose(1, 2), A.transpose(1, 2)
+    if function == "matmul":
+        call = called(torch.matmul, v, a, wanted=(0, 1))
+    else:
+        call = called(torch.einsum, "bpj,bji->bpi", v, a, wanted=(1, 2))
+    call.attends = 1
+    found_v, found_a = r.values_only(call, (RP / PRODUCT.out).transpose(1, 2))
+    assert found_a is None
+    close((v * found_v).sum(), RP.sum(), 1e-10)
 
 
 @pytest.mark.parametrize("rule", [r.halves, r.aligned_halves, r.multiplier_halves])

@@ -65,7 +65,20 @@ def einsums(x: Tensor) -> Tensor:
     return flat(torch.einsum("bchw,bcvw->bhv", x, x) @ x.mean(1)) + linear
 
 
-@pytest.mark.parametrize("network", [flat, written, squeezed, normed, attended, einsums])
+def moved(x: Tensor) -> Tensor:
+    """Everything that only moves numbers or takes some of them."""
+    x = x.permute(0, 2, 3, 1).contiguous().movedim(-1, 1).swapaxes(2, 3).roll(1, 2).flip(3).clone()
+    x = torch.stack([*x.chunk(3, 1)], 1).squeeze(2).unsqueeze(1).expand(-1, 2, -1, -1, -1).reshape(2, 6, 8, 8)
+    x = F.pixel_shuffle(F.pixel_unshuffle(x, 2), 2).repeat(1, 2, 1, 1).narrow(1, 2, 6).repeat_interleave(2, 1)
+    x = F.max_pool2d(x, 2).unflatten(1, (3, 4)).amax(1).view(2, -1).unfold(1, 4, 4).mT.tile(1, 1, 2)
+    x = torch.cat([x[:, 0], x.select(1, 1), x.index_select(1, torch.tensor([2, 0])).ravel().view(2, -1)], 1)
+    x = F.pad(x.to(torch.float64).nan_to_num(), (1, 2)).gather(1, torch.arange(20).expand(2, -1))
+    return torch.cat(
+        [torch.max(x, 1).values[:, None], *x.split(7, 1), x.t().T, torch.diagonal(x.view(2, 4, 5), dim1=1, dim2=2)], 1
+    )
+
+
+@pytest.mark.parametrize("network", [flat, written, moved, squeezed, normed, attended, einsums])
 def test_with_plain_gradients_as_its_rules_a_walk_is_autograd(network):
     images = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
@@ -183,6 +196,32 @@ def test_a_tensor_that_mixes_pictures_is_an_error():
 
     with pytest.raises(pl.PatchlightError, match=r"conservative_lrp: a tensor .* does not keep 3 pictures apart"):
         pl.explain(Mixed().double(), torch.randn(3, 3, 8, 8, dtype=torch.float64), "conservative_lrp")
+
+
+@pytest.mark.parametrize("kind", ["bool", "-inf"])
+@pytest.mark.parametrize("method", RELEVANCE)
+def test_keys_that_a_mask_hides_get_nothing(method, kind):
+    """The last four patches are hidden in every block: their tokens feed nothing but themselves."""
+    shown = (torch.arange(17) < 13).expand(17, 17)
+    mask = shown if kind == "bool" else torch.zeros(17, 17, dtype=torch.float64).masked_fill(~shown, float("-inf"))
+
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.img_size = tiny.fresh("vit"), (32, 32)
+
+        def forward(self, images: Tensor) -> Tensor:
+            x = self.model._pos_embed(self.model.patch_embed(images))
+            for block in self.model.blocks:
+                x = block(x, attn_mask=mask)
+            return self.model.head(self.model.norm(x)[:, 0])
+
+    found = pl.explain(Masked(), pictures(), method, 3, **({"at": "tokens"} if method in AT_PIXELS else {}))
+    assert found.tokens[:, 3].abs().max() == 0
+    assert found.tokens[:, :3].abs().amax() > 0
+    account = dict(found.conservation)
+    received = account.pop("received")
+    assert ((sum(account.values()) - received).abs() <= 1e-9 * sum(v.abs() for v in account.values())).all()
 
 
 # -- precision ----------------------------------------------------------------------------------------------------------

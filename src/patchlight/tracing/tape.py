@@ -45,7 +45,7 @@ class Call:
     places: list[int]  # which leaves are the inputs
     module: str = ""
     block: int | None = None
-    attends: bool = False  # an attention map times values
+    attends: int | None = None  # which input of a matrix product is an attention map; the other holds values
     projects: bool = False  # a linear layer in front of the attention of a block, or right behind it
     of_pixels: bool = False
     gated: int | None = None  # which input of a product comes out of a gate
@@ -253,8 +253,10 @@ class Tape(TorchFunctionMode):
         return out
 
     def exact(self, op: str, leaves: list[Any], places: list[int]) -> str:
-        """A product with a constant is a scale, a matrix product with a constant is linear."""
+        """A product with a constant is a scale, a matrix product with a constant is linear, -inf added is a mask."""
         tensors = [t for t in leaves if isinstance(t, Tensor)]
+        if op == "add" and len(places) == 1 and any(t.isneginf().any() for t in tensors if not t.requires_grad):
+            return "masking"
         if op in ("product", "quotient") and len(places) == 1 and (op == "product" or places[0] == 0):
             return "scale"
         if op == "matmul" and len(places) == 1:
@@ -265,10 +267,10 @@ class Tape(TorchFunctionMode):
 
     def mark(self, call: Call, given: list[Tensor]) -> None:
         """The attention of a block, the projections around it, and the gates of products."""
-        if call.op == "matmul" and id(given[0]) in self.maps and len(given) == 2:
-            call.attends = True
+        if call.op == "matmul" and any(id(t) in self.maps for t in given):
+            call.attends = 0 if id(given[0]) in self.maps else 1
             if self.block is not None:
-                self.places.append(Place(self.block, given[0]))
+                self.places.append(Place(self.block, given[call.attends]))
         elif call.op == "linear" and self.block is not None and self.before_projection:
             call.projects = True
             self.before_projection = not any(p.block == self.block for p in self.places)

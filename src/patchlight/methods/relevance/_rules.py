@@ -282,9 +282,9 @@ def multiplier_halves(call: Call, multiplier: Tensor) -> Messages:
 
 def values_only(call: Call, multiplier: Tensor) -> Messages:
     """y = A v with A held constant: m_v = Aᵀ m."""
-    if name_of(call) == "einsum":
-        return None, call.gradient(multiplier)[1]
-    return None, call.inputs[0].transpose(-2, -1) @ multiplier
+    if call.attends == 0 and name_of(call) != "einsum":
+        return None, call.inputs[0].transpose(-2, -1) @ multiplier
+    return tuple(None if i == call.attends else g for i, g in enumerate(call.gradient(multiplier)))
 
 
 def numerator(call: Call, multiplier: Tensor) -> Messages:

@@ -53,7 +53,7 @@ def pixels(call: Call) -> bool:
 
 
 def attention_values(call: Call) -> bool:
-    return call.attends
+    return call.attends is not None
 
 
 def gated(call: Call) -> bool:

@@ -63,7 +63,10 @@ class Walk:
                 f"{self.table.name}: a tensor {tuple(whole.shape)} does not keep {self.pictures} pictures apart along its first "
                 "axis. Give one picture at a time: batch_size=1."
             )
-        return whole.reshape(self.pictures, -1).sum(1)
+        found = whole.reshape(self.pictures, -1).sum(1)
+        if not found.isfinite().all():  # -inf of a mask, to which no message comes
+            return torch.where(message == 0, 0.0, whole).reshape(self.pictures, -1).sum(1)
+        return found
 
     def answer(self, call: Call, message: Tensor) -> Messages:
         kept = self.total(call.out, message)  # tells apart the pictures before any rule sums over them

@@ -1,5 +1,6 @@
 # make demo: sets everything up, explains the shipped photos.  make test: sets everything up, runs the gate.
 PYTHON ?= python3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -10,7 +11,7 @@ demo: $(READY)
 	$(BIN)/patchlight demo
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff format --check .

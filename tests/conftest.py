@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # small networks, and one process for each core: more threads only wait
 sys.path.insert(0, str(HERE))  # so that tests can import tiny and open_vit in pytest's importlib mode
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -23,7 +24,10 @@ HF = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "inte
 
 
 def redrawn(model: nn.Module, seed: int = 0) -> nn.Module:
-    """The model in float64 and eval mode with every parameter drawn anew: matrices keep the scale, norms stay near 1."""
+    """The model in float64 and eval mode with every parameter drawn anew: matrices keep the scale, norms stay near 1.
+
+    Every value is one that bfloat16 holds, so that the same network can be had in any precision.
+    """
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -34,6 +38,7 @@ def redrawn(model: nn.Module, seed: int = 0) -> nn.Module:
                 p.copy_(1.3 * noise / (p[0].numel()) ** 0.5)
             else:
                 p.copy_((0.0 if name.endswith("bias") else 1.0) + 0.2 * noise)
+            p.copy_(p.bfloat16())
     return model.double().eval()
 
 
@@ -132,13 +137,50 @@ def subject(name: str) -> pl.Subject:
     return pl.load(fresh(name))
 
 
+@dataclass
+class Passes:
+    """How many pictures went through a network, forward and backward."""
+
+    forwards: int = 0
+    backwards: int = 0
+
+    def seen(self, _module: nn.Module, given: tuple[Tensor, ...], out: Any) -> None:
+        logits = getattr(out, "logits", out)
+        self.forwards += len(given[0])
+        if logits.requires_grad:
+            logits.register_hook(self.back)
+
+    def back(self, gradient: Tensor) -> None:
+        self.backwards += len(gradient)
+
+    @contextmanager
+    def of(self, model: nn.Module) -> Iterator[Passes]:
+        handle = model.register_forward_hook(self.seen)
+        yield self
+        handle.remove()
+
+
+@cache
+def counted(name: str, method: str) -> tuple[pl.Explanation, Passes]:
+    """The three pictures explained once for all laws, with quick settings in float64; and the passes that it took."""
+    subject(name).layout()
+    with Passes().of(subject(name).model) as passes:
+        return explain(name, method), passes
+
+
+def known(name: str, method: str) -> pl.Explanation:
+    return counted(name, method)[0]
+
+
 def fresh(name: str, seed: int = 0) -> nn.Module:
     """A network of one's own, to change."""
     return redrawn(KINDS[name].make(), seed)
 
 
 def pictures(name: str = "vit", count: int = 3, seed: int = 0) -> Tensor:
-    return torch.randn(count, 3, *KINDS[name].size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    """Values that bfloat16 holds, in float64."""
+    drawn = torch.randn(count, 3, *KINDS[name].size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return drawn.bfloat16().double()
 
 
 def served(name: str) -> list[Method]:
@@ -152,9 +194,12 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
+QUICK = {"steps": 3, "samples": 3}  # a new method that is slow by default adds its own
+
+
 def quick(method: str) -> dict[str, Any]:
     """Settings that keep a law fast: few steps, few samples."""
-    return {name: 3 for name in discover()[method].settings if name in ("steps", "samples")}
+    return {name: QUICK[name] for name in discover()[method].settings if name in QUICK}
 
 
 def explain(name: str, method: str, images: Tensor | None = None, target: Any = None, **options: Any) -> pl.Explanation:

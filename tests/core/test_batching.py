@@ -38,7 +38,9 @@ def test_one_picture_that_does_not_fit_is_an_error():
     def work(start: int, stop: int, _size: int) -> None:
         raise torch.OutOfMemoryError(f"CUDA out of memory for {start}:{stop}\nmore")
 
-    with pytest.raises(pl.PatchlightError, match=r"one picture does not fit into memory \(CUDA out of memory for 0:1\)"):
+    with pytest.raises(
+        pl.PatchlightError, match=r"one picture at a time does not fit into memory \(CUDA out of memory for 0:1\)"
+    ):
         list(in_batches(3, 4, work, note=[].append))
 
 
@@ -74,5 +76,5 @@ def test_explaining_with_little_memory_gives_the_same_numbers_and_a_note(method)
 def test_explaining_without_memory_for_one_picture_is_an_error():
     held = pl.load(Small(1))
     held.model.limit = 0
-    with pytest.raises(pl.PatchlightError, match="one picture does not fit into memory"):
+    with pytest.raises(pl.PatchlightError, match="one picture at a time does not fit"):
         pl.explain(held, tiny.pictures(), "saliency")

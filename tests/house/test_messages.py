@@ -65,10 +65,22 @@ def is_tested(text: list[str]) -> bool:
     """A test quotes three words in a row that no other message has, or a longer piece that no other message has."""
     if (runs(text) - shared_runs()) & quoted_runs():
         return True
-    every = [" | ".join(" ".join(words(part)) for part in other) for other in messages().values()]
-    pieces = {" ".join(words(q)) for q in quotations()}
-    mine = " | ".join(" ".join(words(part)) for part in text)
-    return any(sum(p in one for one in every) == 1 for p in pieces if len(p) >= LONG and " " in p and p in mine)
+    mine = joined(text)
+    return any(sum(p in one for one in every_text()) == 1 for p in pieces() if p in mine)
+
+
+def joined(text: list[str]) -> str:
+    return " | ".join(" ".join(words(part)) for part in text)
+
+
+@cache
+def every_text() -> list[str]:
+    return [joined(text) for text in messages().values()]
+
+
+@cache
+def pieces() -> set[str]:
+    return {p for q in quotations() if len(p := " ".join(words(q))) >= LONG and " " in p}
 
 
 def test_there_are_messages():

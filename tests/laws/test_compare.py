@@ -15,10 +15,10 @@ ROUNDING = 1e-12  # the same passes; the objectives of other methods may change 
 @pytest.mark.parametrize("network", KINDS)
 def test_compare_equals_explain(network):
     chosen = {m.name: quick(m.name) for m in served(network)}
-    found = pl.compare(subject(network), pictures(network), chosen, 3)
+    found = pl.compare(subject(network), pictures(network), chosen)
     assert list(found) == list(chosen)
     for method, explanation in found.items():
-        alone = tiny.explain(network, method, target=3)
+        alone = tiny.known(network, method)
         assert explanation.method == method
         assert explanation.settings.keys() == alone.settings.keys()
         close(explanation.scores, alone.scores, ROUNDING)

@@ -21,6 +21,7 @@ from patchlight.core.registry import Method, discover
 from tiny import KINDS, pictures, quick
 
 SEEN = ("vit", "vit_map", "cait", "hf_deit", "torchvision_vit", "swin", "cnn")
+FEW = ("vit", "torchvision_vit", "swin", "cnn")  # where passes fail: plain, fused by itself, in windows, without attention
 HOOKS = [n for n in vars(nn.Module()) if "hook" in n]
 FUNCTIONS = {
     F: ("scaled_dot_product_attention", "softmax", "linear", "layer_norm", "multi_head_attention_forward", "dropout", "gelu"),
@@ -38,15 +39,19 @@ def of_module(module: nn.Module) -> dict[str, Any]:
 
 def of_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     gradient = tensor.grad
-    kept = None if gradient is None else (id(gradient), gradient.tolist())
-    return id(tensor), tensor.dtype, tensor.requires_grad, tensor.tolist(), kept, tensor._backward_hooks, tensor.is_inference()
+    kept = None if gradient is None else (id(gradient), content(gradient))
+    return id(tensor), tensor.dtype, tensor.requires_grad, content(tensor), kept, tensor._backward_hooks, tensor.is_inference()
+
+
+def content(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().numpy().tobytes()
 
 
 def of_process() -> dict[str, Any]:
     legacy = np.random.get_state()
     return {
-        "torch rng": torch.get_rng_state().tolist(),
-        "numpy rng": (legacy[1].tolist(), legacy[2]),
+        "torch rng": content(torch.get_rng_state()),
+        "numpy rng": (legacy[1].tobytes(), legacy[2]),
         "python rng": random.getstate(),
         "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch._C._len_torch_function_stack()),
         "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()),
@@ -101,13 +106,16 @@ def holding(network: str) -> pl.Subject:
 
 
 every_pair = pytest.mark.parametrize(("network", "method"), tiny.pairs(*SEEN))
+few_pairs = pytest.mark.parametrize(("network", "method"), tiny.pairs(*FEW))
 
 
 @every_pair
 def test_after_success(network, method):
+    """In a caller's inference mode; and dropout of a model in training is off, so that the numbers are the usual ones."""
     subject = holding(network)
-    with unchanged(subject.model):
-        pl.explain(subject, pictures(network, 2), method, insides=True, **quick(method))
+    with unchanged(subject.model), torch.inference_mode(), unchanged(subject.model):
+        found = pl.explain(subject, pictures(network).clone(), method, insides=True, **quick(method))
+    tiny.close(found.scores, tiny.known(network, method).scores, 1e-10)
 
 
 @pytest.mark.parametrize("network", KINDS)
@@ -119,12 +127,6 @@ def test_after_finding_the_layout(network):
     after = state(model)
     after["modules"][""].pop("names")
     assert after == before
-
-
-@every_pair
-def test_dropout_is_off_while_explaining_a_model_in_training(network, method):
-    found = pl.explain(holding(network), pictures(network, 2), method, 3, **quick(method))
-    tiny.close(found.scores, pl.explain(tiny.subject(network), pictures(network, 2), method, 3, **quick(method)).scores, 1e-10)
 
 
 @pytest.mark.parametrize("method", [m.name for m in tiny.served("vit")])
@@ -172,7 +174,7 @@ def bang(*_: Any, **__: Any) -> Any:
     raise BangError("bang")
 
 
-@every_pair
+@few_pairs
 def test_after_an_error_inside_the_forward_pass(network, method):
     subject = holding(network)
     middle = [m for m in subject.model.modules() if not list(m.children())][-3]
@@ -189,7 +191,7 @@ def takes_gradients(method: str) -> bool:
     return chosen.cost(chosen.resolve({})).backwards > 0
 
 
-@pytest.mark.parametrize(("network", "method"), [pair for pair in tiny.pairs(*SEEN) if takes_gradients(pair[1])])
+@pytest.mark.parametrize(("network", "method"), [pair for pair in tiny.pairs(*FEW) if takes_gradients(pair[1])])
 def test_after_an_error_in_the_backward_pass(network, method, monkeypatch):
     subject = holding(network)
     with unchanged(subject.model), monkeypatch.context() as patch:
@@ -215,7 +217,7 @@ def breaking(method: Method) -> Method:
     return replace(method, function=traced if method.traced else asked)
 
 
-@every_pair
+@few_pairs
 def test_after_an_error_in_the_middle_of_a_method(network, method, monkeypatch):
     subject = holding(network)
     with unchanged(subject.model), monkeypatch.context() as patch:
@@ -233,21 +235,17 @@ def test_after_a_wrong_target(target):
 
 # -- the caller's own modes -------------------------------------------------------------------------------------------
 
-MODES: dict[str, Callable[[], Any]] = {
-    "no_grad": torch.no_grad,
-    "inference_mode": torch.inference_mode,
-    "enable_grad": torch.enable_grad,
-}
+MODES: dict[str, Callable[[], Any]] = {"no_grad": torch.no_grad, "enable_grad": torch.enable_grad}
 
 
 @pytest.mark.parametrize("mode", MODES)
-@every_pair
-def test_same_numbers_in_the_callers_mode(network, method, mode):
-    subject, images = holding(network), pictures(network, 2)
-    expected = pl.explain(subject, images, method, 3, **quick(method))
+@pytest.mark.parametrize("method", [m.name for m in discover().values()])
+def test_same_numbers_in_the_callers_mode(method, mode):
+    network = next(n for n in SEEN if discover()[method] in tiny.served(n) or n == SEEN[-1])
+    subject, images = holding(network), pictures(network)
     with MODES[mode](), unchanged(subject.model):
-        found = pl.explain(subject, images.clone(), method, 3, **quick(method))
-    assert torch.equal(found.scores, expected.scores)
+        found = pl.explain(subject, images.clone(), method, **quick(method))
+    tiny.close(found.scores, tiny.known(network, method).scores, 1e-10)
 
 
 @pytest.mark.parametrize("method", [m.name for m in tiny.served("vit")])

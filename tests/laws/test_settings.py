@@ -41,6 +41,8 @@ WRONG = [
     ),
     ("raw_attention", {"readout": (4, 0)}, r"readout: patch \(4, 0\) lies outside the grid of 4 x 4 patches"),
     ("raw_attention", {"readout": "patch"}, "readout takes int .* but 'patch' came"),
+    ("conservative_lrp", {"gamma_linear": -0.5}, "conservative_lrp: gamma takes a number from 0 up, but -0.5 came"),
+    ("attn_lrp", {"gamma_conv": float("inf")}, "attn_lrp: gamma takes a number from 0 up, but inf came"),
     ("transformer_mn", {}, "There is no method 'transformer_mn'. Did you mean 'transformer_mm'"),
 ]
 

@@ -110,6 +110,23 @@ def test_an_output_without_a_gradient_is_an_error(method):
         pl.explain(Blind(), pictures(), method, **tiny.quick(method))
 
 
+class Summed(nn.Module):
+    """An operation in the way for which no rule of relevance is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.img_size = tiny.fresh("vit"), (32, 32)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images).cumsum(-1)
+
+
+@pytest.mark.parametrize("method", [m.name for m in discover().values() if m.family == "relevance"])
+def test_an_operation_without_a_rule_is_an_error_that_names_it(method):
+    with pytest.raises(pl.PatchlightError, match=f"{method}: the operation 'cumsum.*' in the model itself has no rule"):
+        pl.explain(Summed(), pictures(), method)
+
+
 # -- guards that a method's author meets ------------------------------------------------------------------------------
 
 

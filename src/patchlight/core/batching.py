@@ -28,7 +28,7 @@ def in_batches(count: int, size: int, work: Callable[[int, int, int], T], *, not
                 raise
             if size == 1:
                 raise PatchlightError(
-                    f"one picture does not fit into memory ({str(error).splitlines()[0]}). "
+                    f"one picture at a time does not fit into memory ({str(error).splitlines()[0]}). "
                     "Use a smaller model or input size, half precision, or device='cpu'."
                 ) from error
             size //= 2

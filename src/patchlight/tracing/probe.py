@@ -208,7 +208,9 @@ def kind_of(event: Event, entering: Shape, leaving: Shape, layout: Layout) -> Ki
         return "reduced"
     if after is not None and groups * queries == after and after < before:
         return "merging"
-    return "window" if groups > 1 and groups * queries >= before else "channel"
+    # values of channels lie along the tokens; a window may hold more tokens than there are, the rest of them padding
+    over_tokens = event.value[-1] != before or groups > 1
+    return "window" if over_tokens and groups * queries >= before else "channel"
 
 
 def count(shape: Shape) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from patchlight.core.errors import TraceError
 from patchlight.core.layout import Layout
 from patchlight.tracing.as_found import as_found, in_precision, no_autocast
 from patchlight.tracing.attention import fused, multi_head
@@ -22,6 +24,14 @@ from patchlight.tracing.trace import first_tensor
 
 STAYS_A_MAP = ("scale", "masking", "linear")  # talking heads mix maps through a linear layer
 Messages = tuple[Tensor | None, ...]
+# the nodes that the functions of STRUCTURAL leave in a graph of autograd
+MOVING = re.compile(
+    r"(torch::autograd::)?(AccumulateGrad|CopySlices|CopyBackwards|(View|UnsafeView|ReshapeAlias|AsStrided|Alias|Permute|Transpose|T|"
+    r"Clone|ToCopy|Squeeze|Unsqueeze|Expand|Split|SplitWithSizes|UnsafeSplit|Unbind|Slice|Select|Index|IndexSelect|IndexPut|Gather|Roll|"
+    r"Flip|Repeat|Copy|Max|Amax|MaxPool\w*|Im2Col|Unfold|PixelShuffle|PixelUnshuffle|Diagonal|NanToNum|Cat|Stack|Narrow|Detach)"
+    r"Backward\w*)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(eq=False)
@@ -40,6 +50,8 @@ class Call:
     of_pixels: bool = False
     gated: int | None = None  # which input of a product comes out of a gate
     readers: int = 0  # how many operations read the output
+    pictures: int = 1  # the size of the batch
+    owned: tuple[str, ...] = ()  # the parameters and buffers that the constants were made of
     inputs: tuple[Tensor, ...] = ()
     out: Tensor = field(default_factory=lambda: torch.empty(0))
     graph: tuple[tuple[Tensor, ...], Tensor] | None = None  # the inputs and the output once more, joined by autograd
@@ -117,9 +129,11 @@ class Tape(TorchFunctionMode):
     `answer` may be changed between passes: one forward pass serves a relevance pass and a plain gradient.
     """
 
-    def __init__(self, layout: Layout | None) -> None:
+    def __init__(self, layout: Layout | None, names: dict[int, str]) -> None:
         super().__init__()
         self.layout = layout
+        self.names = names  # of parameters and buffers, and of what was made of them, by address
+        self.made_of_names: list[Tensor] = []  # holding them keeps their addresses
         self.answer: Callable[[Call, Tensor], Messages] = gradient
         self.pixels: Tensor | None = None
         self.logits: Tensor | None = None
@@ -133,6 +147,10 @@ class Tape(TorchFunctionMode):
         self.block: int | None = None
         self.entered = 0
         self.before_projection = False
+
+    @property
+    def pictures(self) -> int:
+        return 1 if self.pixels is None else len(self.pixels)
 
     # -- where we are ---------------------------------------------------------------------------------------------------
 
@@ -154,6 +172,7 @@ class Tape(TorchFunctionMode):
         """Calls hold this tape and it holds tensors, by way of autograd, where no collector looks: it is cut here."""
         self.pixels = self.logits = self.tokens = None
         self.answer = gradient
+        self.made_of_names.clear()
         for kept in (self.places, self.maps, self.gates, self.raw, self.made):
             kept.clear()
 
@@ -162,7 +181,7 @@ class Tape(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in STRUCTURAL:
-            return self.carried(args, func(*args, **kwargs))
+            return self.carried(args, self.named(args, func(*args, **kwargs)))
         if func in OPERATIONS:
             return self.record(OPERATIONS[func], func, args, kwargs)
         if func in COMPOSED:
@@ -187,9 +206,18 @@ class Tape(TorchFunctionMode):
             if id(tensor) in self.made:
                 self.made[id(tensor)][1].readers += 1
 
+    def named(self, args: Any, out: Any) -> Any:
+        """What is made of a parameter bears its name: a position embedding may be looked up, resized or moved about."""
+        if isinstance(out, Tensor) and not out.requires_grad and out.data_ptr() not in self.names:
+            tensors = (t for t in tree_flatten(args)[0] if isinstance(t, Tensor))
+            if name := next((self.names[t.data_ptr()] for t in tensors if t.data_ptr() in self.names), None):
+                self.names[out.data_ptr()] = name
+                self.made_of_names.append(out)
+        return out
+
     def unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation without a name: harmless unless a message comes back to it."""
-        out = func(*args, **kwargs)
+        out = self.named(args, func(*args, **kwargs))
         name, module = f"{name_of(func)}()", self.modules[-1] if self.modules else ""
 
         def barred(tensor: Any) -> Any:
@@ -206,13 +234,14 @@ class Tape(TorchFunctionMode):
         leaves, spec = tree_flatten((args, kwargs))
         places = [i for i, t in enumerate(leaves) if isinstance(t, Tensor) and t.requires_grad]
         if not places:
-            return func(*args, **kwargs)
+            return self.named(args, func(*args, **kwargs))
         given = [leaves[i] for i in places]
         if op == "activation" or op == "gate":  # never in place: what was there before is needed
             leaves = [False if leaf is True else leaf for leaf in leaves]
         call = Call(self.exact(op, leaves, places), func, leaves, spec, places)
         call.module, call.block = (self.modules[-1] if self.modules else ""), self.block
-        call.of_pixels = id(given[0]) in self.raw
+        call.of_pixels, call.pictures = id(given[0]) in self.raw, self.pictures
+        call.owned = tuple(self.names[t.data_ptr()] for t in call.constants if t.data_ptr() in self.names)
         self.mark(call, given)
         self.read(given)
         out = Ruled.apply(self, call, *given)
@@ -289,19 +318,49 @@ COMPOSED: dict[Any, Callable[..., Any]] = {
 }
 
 
+def parameter_names(model: nn.Module) -> dict[int, str]:
+    """The parameters and buffers that stand in the model now, by their address."""
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {t.data_ptr(): name for name, t in tensors if t.numel()}
+
+
+def check_seen(logits: Tensor) -> None:
+    """Everything between picture and logits has passed the tape: else autograd would answer where a rule should."""
+    waiting: list[tuple[Any, str]] = [(logits.grad_fn, "the output")]
+    met = set()
+    while waiting:
+        node, reader = waiting.pop()
+        if node is None or node in met:
+            continue
+        met.add(node)
+        if node.name() == "BarredBackward":
+            continue  # no message passes it
+        call = getattr(node, "call", None)
+        if call is None and not MOVING.fullmatch(node.name()):
+            raise TraceError(
+                f"{node.name()} in front of {reader} runs where no torch function shows it, as kernels of their own do: "
+                "no rule of relevance can be applied to it. Build the model with PyTorch's own operations, or use a method "
+                "without rules, such as integrated_gradients."
+            )
+        where = reader if call is None else f"{call.op} in {call.module or 'the model itself'}"
+        waiting += [(parent, where) for parent, _ in node.next_functions]
+
+
 @contextmanager
 def taped(
     model: nn.Module, forward: Callable[[Tensor], Tensor], images: Tensor, layout: Layout | None, *, dtype: torch.dtype
 ) -> Iterator[Tape]:
     """One forward pass in the given precision, with the way back open until the end of the block."""
-    tape = Tape(layout)
+    tape = Tape(layout, {})
     try:
         with as_found(model), in_precision(model, dtype), torch.enable_grad(), no_autocast(images), all_hooks(model, tape):
+            tape.names |= parameter_names(model)
             tape.pixels = images.detach().to(dtype).clone().requires_grad_()
             start = tape.pixels.clone()  # some models normalise in place
             tape.raw[id(start)] = start
             with tape:
                 tape.logits = forward(start)
+            check_seen(tape.logits)
             yield tape
     finally:
         tape.close()

@@ -66,7 +66,7 @@ def keep(ask: Ask, name: str, block: int, value: Tensor) -> None:
 
 def in_transit(walk: Walk) -> dict[str, Tensor]:
     """The account of a walk that ends at attention maps: what nothing kept back was still on its way."""
-    account = walk.account(torch.zeros(walk.pictures))
+    account = walk.account(walk.logits.new_zeros(walk.pictures))
     lost = [v for name, v in account.items() if name not in ("received", "arrived")]
     account["arrived"] = account["received"] - sum(lost, torch.zeros_like(account["received"]))
     return account
@@ -77,7 +77,7 @@ def single(ask: Ask, table: Table, *, block: int, gradients: bool, readout: Read
     layout: Layout = ask.layout()
     index = map_index(layout, block, method=table.name)
     with walked(ask, table, precision, layout=layout) as walk:
-        blocks, maps = walk.places()
+        blocks, maps = walk.places(index)
         chosen = maps[blocks.index(index)]
         slope = walk.slopes([chosen])[0] if gradients else None
         (message,) = walk.back([chosen])

@@ -19,6 +19,7 @@ from patchlight.tracing.tape import Call, Messages
 Rule = Callable[[Call, Tensor], Messages]
 SHIFT = 1e-9  # Chefer et al. 2021 shift every denominator by it
 ZENNIT = 1e-6  # the stabiliser of the gamma rule in zennit
+LXT = 1e-10  # the stabiliser of the identity rule in LXT, the code of AttnLRP
 
 
 def shifted(numerator: Tensor, denominator: Tensor) -> Tensor:
@@ -85,10 +86,9 @@ def balanced_sum(call: Call, relevance: Tensor) -> Messages:
     """R_k = x_k / (x_1 + x_2) R, scaled so that Σ R_k is to Σ R as |Σ x_k R / z| to the sum of both (Chefer et al. 2021)."""
     relevance = collected(call, relevance)
     ratio = shifted(relevance, call.out)
-    count = call.out.shape[0]
-    parts = [(t * ratio).reshape(count, -1) for t in terms(call)]
+    parts = [(t * ratio).reshape(call.pictures, -1) for t in terms(call)]
     sums = [p.sum(1, keepdim=True) for p in parts]
-    total = relevance.reshape(count, -1).sum(1, keepdim=True)
+    total = relevance.reshape(call.pictures, -1).sum(1, keepdim=True)
     whole = sums[0].abs() + sums[1].abs()
     fair = [p * shifted(shifted(s.abs(), whole) * total, s) for p, s in zip(parts, sums, strict=True)]
     return shared(call, [p.view_as(relevance) for p in fair])
@@ -219,10 +219,13 @@ def pixel_box(call: Call, relevance: Tensor) -> Messages:
 
 
 def activation_identity(call: Call, multiplier: Tensor) -> Messages:
-    """m f(x) / x: the relevance of an output is that of its input."""
+    """m f(x) / x: the relevance of an output is that of its input. Where x is 0, the slope."""
     (x,) = call.inputs
-    slope = known(call.gradient(torch.ones_like(multiplier)))[0]
-    return (multiplier * torch.where(x == 0, slope, call.out / x),)
+    base = x + LXT
+    found = call.out / base
+    if (held := (x == 0) | (base == 0)).any():
+        found = torch.where(held, known(call.gradient(torch.ones_like(multiplier)))[0], found)
+    return (multiplier * found,)
 
 
 def settings_of(call: Call) -> tuple[Tensor | None, float]:
@@ -312,3 +315,7 @@ def linear_gamma(call: Call, multiplier: Tensor, *, amount: float) -> Messages:
     along = transposed(call, ratio, weight)
     size = x.sign() * transposed(call, ratio * sign, weight.abs())
     return ((1 + amount / 2) * along + amount / 2 * size,)
+
+
+# rules under which an operation keeps nothing back
+KEEPING = (unchanged, activation_identity, values_only, multiplier_halves, numerator, normalize_detached, rms_norm_detached)

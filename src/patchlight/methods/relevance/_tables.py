@@ -17,11 +17,15 @@ Match = str | Callable[[Call], bool]
 
 @dataclass(frozen=True)
 class Table:
-    """`entries` pair operations (names, or a test of the call) with rules; `carries` says what a message is."""
+    """`entries` pair operations (names, or a test of the call) with rules; `carries` says what a message is.
+
+    `cancels`: a rule divides by sums that may nearly vanish, so that rounding in the activations is amplified.
+    """
 
     name: str
     carries: Literal["relevance", "multiplier"]
     entries: tuple[tuple[Match, r.Rule], ...]
+    cancels: bool = False
 
     def rule(self, call: Call) -> r.Rule:
         for match, rule in self.entries:
@@ -36,6 +40,13 @@ class Table:
     def answer(self, call: Call, message: Tensor) -> Messages:
         return self.rule(call)(call, message)
 
+    def keeps_all(self, call: Call) -> bool:
+        """Nothing is kept back here but by rounding: the rule says so, or numbers are only moved, summed and scaled."""
+        rule = self.rule(call)
+        if rule is r.by_gradient:
+            return call.op in LINEAR and not (call.constants and call.op in ("add", "concatenation", "subtract from"))
+        return rule in r.KEEPING
+
 
 def pixels(call: Call) -> bool:
     return call.of_pixels and call.op in ("convolution", "linear")
@@ -45,10 +56,15 @@ def attention_values(call: Call) -> bool:
     return call.attends
 
 
+def gated(call: Call) -> bool:
+    return call.gated is not None
+
+
 def projections(call: Call) -> bool:
     return call.projects
 
 
+LINEAR = ("structure", "concatenation", "masking", "padding", "add", "sum", "scale")
 MOVES = ("structure concatenation masking padding", r.by_gradient)
 PASSES = ("layer_norm rms_norm batch_norm normalize activation softmax scale quotient", r.unchanged)
 GATES = ("gate", r.stop)
@@ -67,7 +83,7 @@ def chefer(name: str, rules: str) -> Table:
         GATES,
         MOVES,
     )
-    return Table(name, "relevance", entries)
+    return Table(name, "relevance", entries, cancels=True)
 
 
 def positive(name: str) -> Table:
@@ -90,8 +106,10 @@ def detached(
 ) -> Table:
     """Gradient times input with norms held constant; `softmax`: attention is explained too (AttnLRP), else held constant."""
     attention = () if softmax else ((attention_values, r.values_only),)
+    plain = (("gate", r.by_gradient), (gated, r.by_gradient)) if activation == "gradient" else ()
     entries = (
         *attention,
+        *plain,
         (projections, r.by_gradient),
         ("linear", r.gamma(gamma_linear)),
         ("convolution", r.gamma(gamma_conv)),

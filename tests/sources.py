@@ -11,6 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "patchlight"
 TESTS = ROOT / "tests"
+TRAINING = ROOT / "training"
+DOCS = ROOT / "docs"
 
 
 @cache

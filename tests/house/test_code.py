@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from sources import ROOT, SRC, TESTS, parsed, python_files, tracked, tree, where
+from sources import DOCS, ROOT, SRC, TESTS, TRAINING, parsed, python_files, tracked, tree, where
 
-EVERY = [*python_files(SRC), *python_files(TESTS)]
+EVERY = [path for folder in (SRC, TESTS, TRAINING, DOCS) for path in python_files(folder)]
 LINES, FUNCTION = 400, 60
 ANSWERS = {"equal", "allclose", "isclose", "array_equal", "array_equiv", "is_same_size"}
 
@@ -56,7 +56,7 @@ def test_the_law_sees_a_dropped_comparison(statement):
     assert answers(found.value)
 
 
-@pytest.mark.parametrize("path", python_files(SRC), ids=where)
+@pytest.mark.parametrize("path", [*python_files(SRC), *python_files(TRAINING)], ids=where)
 def test_the_package_prints_nothing_by_itself(path):
     calls = [n for n in ast.walk(tree(path)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
     assert not [where(path, c) for c in calls if c.func.id == "print"]
@@ -81,3 +81,8 @@ def test_no_file_names_a_place_on_one_machine_or_a_registry():
             for line, content in enumerate(text.splitlines(), 1):
                 assert not HERE_ONLY.search(content), f"{path.relative_to(ROOT)}:{line}"
                 assert not REGISTRY.search(content), f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_the_wheel_stays_under_30_megabytes():
+    """Weights and photos hardly compress, so the files tell; the wheel has 21.4 MB."""
+    assert sum(p.stat().st_size for p in tracked() if p.is_relative_to(SRC)) < 30e6

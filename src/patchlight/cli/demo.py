@@ -40,15 +40,17 @@ def command(
     logits = predicted(batch, subject)
     target = classes(logits)
     every = serving(subject.layout())
-    first, found = selection(every), {}
+    first = selection(every)
+    rest = [n for n in every if n not in first]
     with progress("explaining", len(every)) as advance:
-        for names in (first, [n for n in every if n not in first]):
-            found |= _run.Job(subject, {n: {} for n in names}, target).explain(batch)
-            if names is first:
-                save_sheets(batch, found, [first], folder / "sheet.png")
-                tell_seen(batch, logits, subject)
-                tell_file(folder / "sheet.png", f"the photos by {len(first)} methods; {BOTH}.jpg twice, once for each animal")
-            advance(len(names))
+        found = _run.Job(subject, {n: {} for n in first}, target).explain(batch)
+        save_sheets(batch, found, [first], folder / "sheet.png")
+        tell_seen(batch, logits, subject)
+        tell_file(folder / "sheet.png", f"the photos by {len(first)} methods; {BOTH}.jpg twice, once for each animal")
+        advance(len(first))
+        if rest:
+            found |= _run.Job(subject, {n: {} for n in rest}, target).explain(batch)
+        advance(len(rest))
     save_sheets(batch, found, bands(every), folder / "methods.png", density=1)
     tell_file(folder / "methods.png", f"the same by all {len(every)} methods that are fast")
     save_overlays(batch, found, folder)

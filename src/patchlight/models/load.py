@@ -19,7 +19,9 @@ from patchlight.models.sizes import input_size
 from patchlight.models.subject import Subject, brief, hidden, unwrap
 
 LOADERS: Mapping[str, Callable[..., Subject]] = {"timm": timm.load, "hf": hf.load, "torchvision": torchvision.load}
-FORMS = '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit", "pets-swin", a torch.nn.Module or a function of pictures'
+FORMS = (
+    '"timm:NAME", "hf:NAME_OR_FOLDER", "torchvision:NAME", "pets-vit", "pets-swin", a torch.nn.Module or a function of pictures'
+)
 
 
 def load(

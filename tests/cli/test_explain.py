@@ -182,7 +182,7 @@ WRONG = {
     "a value": (["IMG", "--set", "start_block=x"], "start_block takes int, but 'x' came"),
     "no value": (["IMG", "--set", "start_block"], "takes NAME=VALUE or METHOD.NAME=VALUE"),
     "a target": (["IMG", "--target", "beagel"], "there is no label 'beagel'"),
-    "a class number": (["IMG", "--target", "99"], "classes 0 to 36, but 99 came"),
+    "a class number": (["IMG", "--target", "99"], "99 came, but the model counts its classes from 0 to 36"),
     "a contrast without a target": (["IMG", "--against", "beagle"], "needs --target: a contrast"),
     "a model": (["IMG", "--model", "pets-vitt"], "Did you mean 'pets-vit'"),
     "a need": (["IMG", "--method", "cam"], "cam cannot explain pets-vit"),

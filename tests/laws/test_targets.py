@@ -105,8 +105,8 @@ def test_a_contrast_of_labels_is_named(labelled):
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 WRONG = [
-    (7, "the model has classes 0 to 6, but 7 came"),
-    (-1, "the model has classes 0 to 6, but -1 came"),
+    (7, "7 came, but the model counts its classes from 0 to 6"),
+    (-1, "-1 came, but the model counts its classes from 0 to 6"),
     (1.5, "expected a class number, a label, a list of them, a pair .* or a function, but 1.5 came"),
     (True, "expected a class number, .* but True came"),
     ([1, 2], "3 pictures need 3 targets, but 2 came"),

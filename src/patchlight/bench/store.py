@@ -66,7 +66,7 @@ class Store:
             system, path = fsspec.core.url_to_fs(self.address)
         except (ValueError, ImportError) as error:
             raise SettingError(
-                f"the store {self.address!r} cannot be opened: {error}. Give a folder, s3://..., or gs://..."
+                f"there is no way into the store {self.address!r}: {error}. Give a folder, s3://..., or gs://..."
             ) from error
         return system, path.rstrip("/")
 

@@ -102,7 +102,7 @@ def class_index(target: Any, labels: Sequence[str], classes: int) -> int:
         return index
     index = int(target)
     if not 0 <= index < classes:
-        raise TargetError(f"target: the model has classes 0 to {classes - 1}, but {index} came.")
+        raise TargetError(f"target: {index} came, but the model counts its classes from 0 to {classes - 1}.")
     return index
 
 

@@ -4,7 +4,7 @@ python benchmarks/relevance.py [--model vit_base_patch16_224] [--batch 8] [--dev
 
 All rows are measured in turn within each round, and the medians over rounds are compared, so that what else the machine does
 falls on all of them alike; the ratio of the time that the processors worked is stated too, which other work hardly moves.
-falls on all alike; the ratio of the time that the processors worked is stated too, which other work hardly moves.
+The model and the pictures have the precision of the row, frozen parameters. Memory is the peak of what PyTorch holds (CUDA),
 or of the process above what it held before (CPU, each row in a process of its own).
 """
 

@@ -14,13 +14,13 @@ Made by `python docs/data_tables.py` from the signatures and docstrings in `src/
 ```python
 from patchlight import data
 
-pets = data.open("pets", root="oxford-iiit-pet")     # or PATCHLIGHT_DATA=folder, and the set in folder/pets
+pets = data.open("pets", root="oxford-iiit-pet")  # or PATCHLIGHT_DATA=folder, and the set in folder/pets
 pets[0].picture, pets[0].label, pets[0].boxes, pets[0].mask
-few = pets.sample(100, seed=0)                       # or pets[:100]
-few.digest()                                         # 32 digits of the content, for the key of a stored number
-for items in few.batches(16):                        # broken files are named in the log and in few.broken, and skipped
+few = pets.sample(100, seed=0)  # or pets[:100]
+few.digest()  # 32 digits of the content, for the key of a stored number
+for items in few.batches(16):  # broken files are named in the log and in few.broken, and skipped
     maps = pl.explain(model, items)
-    score = pl.evaluate(model, items, maps, metric="pointing_game")   # labels, boxes and masks come with the items
+    score = pl.evaluate(model, items, maps, metric="pointing_game")  # labels, boxes and masks come with the items
 ```
 
 `patchlight data` lists the sets, `patchlight data NAME` shows one, `patchlight data NAME --root FOLDER --check` reads every

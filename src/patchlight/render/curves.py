@@ -13,13 +13,14 @@ from PIL import Image
 from patchlight.core.errors import PictureError
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito: colour-blind safe
+DRAWS = 1000
 STYLES = ("-", "--", "-.", ":")
 
 
 def curves(
     at: np.ndarray, lines: Mapping[str, np.ndarray], *, title: str = "", across: str = "share", up: str = "score", dpi: int = 150
 ) -> Image.Image:
-    """A picture of the mean of each (n, steps) over the places `at` (steps,); the band is 1.96 standard errors wide each way."""
+    """A picture of the mean of each (n, steps) over the places `at` (steps,); the band is the 95 % bootstrap interval."""
     if not lines:
         raise PictureError("curves takes at least one line, but none came. Give {name: (n, steps)}.")
     figure = Figure(figsize=(6.4, 4.2), dpi=dpi, layout="constrained")
@@ -33,8 +34,9 @@ def curves(
         mean = sound.mean(0)
         axes.plot(at, mean, style, color=colour, label=f"{name} (n = {len(sound)})", linewidth=1.8)
         if len(sound) > 1:
-            error = 1.96 * sound.std(0, ddof=1) / len(sound) ** 0.5
-            axes.fill_between(at, mean - error, mean + error, color=colour, alpha=0.15, linewidth=0)
+            share = np.random.default_rng(0).multinomial(len(sound), [1 / len(sound)] * len(sound), DRAWS) / len(sound)
+            low, high = np.quantile(share @ sound, [0.025, 0.975], axis=0)
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set(title=title, xlabel=across, ylabel=up)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)

@@ -29,7 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "patch_intervention": {"grid": (7, 7)},
     "rise": {"samples": 64},
     "rise, errors looked at": {"method": "rise", "samples": 64, "until": 1e-9},
-    "score_cam": {"channels": 64},
+    "score_cam": {"top": 64},
     "vit_cx": {},
     "vit_cx, no noise": {"method": "vit_cx", "sigma": 0.0},
 }

@@ -152,7 +152,7 @@ def pairs(*names: str) -> list[tuple[str, str]]:
     return [(name, method.name) for name in names or KINDS for method in served(name)]
 
 
-QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "channels": 12, "threshold": 0.6}
+QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "top": 12, "threshold": 0.6}
 
 
 def quick(method: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ METHODS = {
     "occlusion": {"window": 64, "stride": 32},
     "patch_intervention": {"grid": (4, 4)},
     "rise": {"samples": 20},
-    "score_cam": {"channels": 16},
+    "score_cam": {"top": 16},
     "vit_cx": {},
 }
 

@@ -20,8 +20,8 @@ from patchlight.tracing.as_found import as_found
 from patchlight.tracing.trace import Recorder, block_hooks, first_tensor, trace
 
 # enough to see that a method runs; what ReLU cuts off may be everything
-SMALL = {"steps": 2, "samples": 2, "relu": False, "window": 112, "stride": 112, "threshold": 0.5, "grid": (2, 2)}
-OWN = {"score_cam": {"channels": 4}, "shapley": {"samples": 16}}  # the fewest for four cells
+SMALL = {"steps": 2, "samples": 2, "relu": False, "window": 112, "stride": 112, "top": 4, "threshold": 0.5, "grid": (2, 2)}
+OWN = {"shapley": {"samples": 16}}  # the fewest for four cells
 MOST_TOKENS = {"attention_flow": 300}  # where the work is not in the passes, and more tokens would take minutes
 PASS = Taps("logit", frozenset({"attention"}))  # what most methods ask of the forward pass
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}

@@ -56,7 +56,7 @@ def test_equals_the_formula(network, variant):
 
 def test_the_channels_that_vary_most():
     shown = pictures(count=1)
-    found = pl.explain(subject("vit"), shown, "score_cam", 3, channels=5, relu=False, insides=True)
+    found = pl.explain(subject("vit"), shown, "score_cam", 3, top=5, relu=False, insides=True)
     features = features_of("vit", shown[0])
     order = features.flatten(1).var(1).argsort(descending=True)[:5]
     _, weights = slow("vit", shown[0], 3, "original")
@@ -84,5 +84,5 @@ def test_a_model_without_maps_is_an_error():
 
 
 def test_no_channels_are_an_error():
-    with pytest.raises(pl.PatchlightError, match="score_cam: channels takes 1 or more, or None for all, but 0 came"):
-        tiny.explain("vit", "score_cam", channels=0)
+    with pytest.raises(pl.PatchlightError, match="score_cam: top takes 1 or more, or None for all, but 0 came"):
+        tiny.explain("vit", "score_cam", top=0)

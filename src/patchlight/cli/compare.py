@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from patchlight.cli._pictures import Batch, Item
+    from patchlight.cli._run import Work
     from patchlight.core.layout import Layout
     from patchlight.explanation import Explanation
     from patchlight.render.sheet import Row
@@ -59,17 +60,7 @@ def command(
     reasons = why_not(names, subject.layout(), subject.name)
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
-    rows, pictures, pages, files = [], [], [], []
-    try:
-        for batch, found in work:
-            if len(found) == len(job.methods):  # an interrupt may leave some of them undone
-                rows += rows_of(batch, found, names, reasons)
-                pictures += records(batch, found)
-                pages += [page_of(found, len(batch), len(items))] if html else []
-    finally:
-        if rows:
-            save_sheet(rows, names, file, dark=dark)
-            files = [str(file), *([save_pages(pages, html)] if html else [])]
+    _, pictures, files = gathered(work, names, reasons, file, dark=dark, html=html)
     told = {"model": subject.name, "methods": names, "left_out": reasons, "pictures": pictures, "files": files}
     if as_json:
         say_json({**told, "failures": [{"file": f.file, "reason": f.reason} for f in work.failures]})
@@ -78,6 +69,26 @@ def command(
         _run.name_failures(work.failures)
     if work.failures:
         raise typer.Exit(1)
+
+
+def gathered(
+    work: Work, names: list[str], reasons: dict[str, str], file: Path, *, dark: bool, html: Path | None
+) -> tuple[list[Row], list[Any], list[str]]:
+    """The rows of the sheet, the records of the pictures and the files written; an interrupt keeps the pictures that are done."""
+    rows: list[Row] = []
+    pictures: list[Any] = []
+    pages: list[Any] = []
+    files: list[str] = []
+    try:
+        for batch, found in work:
+            rows += rows_of(batch, found, names, reasons)
+            pictures += records(batch, found)
+            pages += [page_of(found, len(batch), len(work.items))] if html else []
+    finally:
+        if rows:
+            save_sheet(rows, names, file, dark=dark)
+            files = [str(file), *([save_pages(pages, html)] if html else [])]
+    return rows, pictures, files
 
 
 def tell(told: Mapping[str, Any]) -> None:

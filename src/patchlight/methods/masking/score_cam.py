@@ -18,7 +18,7 @@ USUAL = 768  # channels of a ViT-B
 
 
 def cost(settings: Mapping[str, Any]) -> Cost:
-    return Cost(1 + (settings["channels"] or USUAL), 0, "about")
+    return Cost(1 + (settings["top"] or USUAL), 0, "about")
 
 
 @method(
@@ -34,7 +34,7 @@ def score_cam(
     features: At = "norm",
     block: int = -1,
     layer: str | None = None,
-    channels: int | None = None,
+    top: int | None = None,
     relu: bool = True,
 ) -> Tensor:
     """Feature maps weighted by the score of the picture seen through each of them.
@@ -42,12 +42,12 @@ def score_cam(
     `variant`: the authors' code (probabilities weigh the maps as they are; constant ones are left out), pytorch-grad-cam's (the
     softmax over channels of the logits; masks enlarged with aligned corners), or the account in the ViT-CX paper (probabilities
     weigh the scaled maps, no ReLU). `features` of which `block`, or a module by name (`layer`); a CNN's last convolution.
-    `channels` takes only that many, those that vary most over the picture (Faster-Score-CAM).
+    `top` takes only that many, those that vary most over the picture (Faster-Score-CAM).
     """
     size = ask.images.shape[-2], ask.images.shape[-1]
     maps = feature_maps(ask, block=block, at=features, layer=layer, method="score_cam")  # (b, d, h, w)
-    if channels is not None:
-        maps = most_varying(maps, channels)
+    if top is not None:
+        maps = most_varying(maps, top)
     corners = variant == "softmax_logit"
     with no_autocast(ask.images):
         masks = bank(maps.flatten(0, 1), size, corners=corners)
@@ -66,9 +66,9 @@ def score_cam(
     return summed.clamp_min(0) if relu and not scaled else summed
 
 
-def most_varying(maps: Tensor, channels: int) -> Tensor:
+def most_varying(maps: Tensor, top: int) -> Tensor:
     """The channels (b, m, h, w) with the largest variance over the grid, the first of equals."""
-    if channels < 1:
-        raise SettingError(f"score_cam: channels takes 1 or more, or None for all, but {channels} came.")
-    order = maps.flatten(2).var(2).sort(stable=True, dim=1, descending=True).indices[:, :channels]
+    if top < 1:
+        raise SettingError(f"score_cam: top takes 1 or more, or None for all, but {top} came.")
+    order = maps.flatten(2).var(2).sort(stable=True, dim=1, descending=True).indices[:, :top]
     return maps.gather(1, order[:, :, None, None].expand(-1, -1, *maps.shape[2:]))

@@ -3,9 +3,10 @@
 python benchmarks/ablation.py PICTURES [--model timm:deit_tiny_patch16_224] [--weights FILE] [--count 100] [--random 500]
                               [--device cpu] [--out ablation.jsonl]
 
-PICTURES is a folder with index.csv (file, label, boxes as [[x0, y0, x1, y1], ...]). Every `1000 / count`-th picture is taken and its
-predicted class explained. Rows are written as they are found; another call goes on where the last one ended, and prints the table
-of what is there. Changes are paired: the mean of (variant - full) over the same pictures, with a 95 % interval.
+PICTURES is a folder with index.csv (file, label, boxes as [[x0, y0, x1, y1], ...]) and images/. `count` pictures are taken at
+even steps and their predicted classes explained. Rows are written as they are found; another call goes on where the last one
+ended, and prints the table of what is there. Changes are paired: the mean of (variant - full) over the same pictures, with a
+95 % interval.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def rows_of(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def row(subject: pl.Subject, folder: Path, entry: dict[str, str], name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    path = folder / entry["file"]
+    path = next(p for p in (folder / "images" / entry["file"], folder / entry["file"]) if p.exists())
     found = pl.explain(subject, path, "vit_cx", insides=True, **settings)
     scores = pl.evaluate_many(subject, path, found, METRICS, labels=[int(entry["label"])], boxes=[json.loads(entry["boxes"])])
     inside = found.insides

@@ -217,7 +217,7 @@ WRONG = [
     ({"sigma": -1.0}, "vit_cx: sigma takes 0 or more, but -1.0 came"),
     ({"threshold": 0.0}, "vit_cx: threshold takes a cosine distance above 0, but 0.0 came. For none, masks='features'"),
     ({"draws": 0}, r"vit_cx: samples takes 2 or more, draws 1 \(2 with until\), but 3 and 0 came"),
-    ({"until": 0.1}, r"draws 1 \(2 with until\), but 3 and 1 came"),
+    ({"until": 0.1, "draws": 1}, r"draws 1 \(2 with until\), but 3 and 1 came"),
     ({"noise": torch.zeros(99, 3, 32, 32)}, r"vit_cx: noise takes \(K, 3, 32, 32\).* but \(99, 3, 32, 32\) came"),
     ({"layer": "blocks.1.norm"}, "layer: the model has no module 'blocks.1.norm'. Did you mean 'blocks.1.norm"),
     ({"layer": "head"}, r"layer: 'head' puts out \(3, 7\), but feature maps"),

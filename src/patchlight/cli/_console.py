@@ -36,7 +36,7 @@ def say_json(document: Any) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+def progress(label: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[float], None]]:
     """A bar on standard error, told how many more are done; nothing where nobody looks."""
     console = err()
     if quiet or not console.is_terminal:

@@ -18,6 +18,10 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="[METHOD.]NAME=VALUE", help="A setting, of all methods that have it or of one."),
 ]
+Until = Annotated[
+    float | None,
+    typer.Option("--until", metavar="SHARE", help="End sampling at this relative standard error, such as 0.05."),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, help="Pictures at once. [default: by device]")]
 Seed = Annotated[int, typer.Option("--seed", help="For methods that draw random numbers.")]

@@ -17,6 +17,7 @@ from patchlight.cli._console import err, progress, say
 from patchlight.cli._options import Precision
 from patchlight.cli._pictures import Batch, Failure, Item, Reader
 from patchlight.core.errors import SettingError, TargetError
+from patchlight.core.interrupt import Interrupted
 from patchlight.explanation import Explanation
 from patchlight.models.load import load
 from patchlight.models.subject import Subject
@@ -74,11 +75,10 @@ class Job:
     def size(self) -> int:
         return self.batch_size or BATCH.get(self.subject.device.type, 16)
 
-    def explain(self, batch: Batch) -> dict[str, Explanation]:
+    def explain(self, batch: Batch, tell: Callable[[int, int], None] | None = None) -> dict[str, Explanation]:
+        options = {"batch_size": self.batch_size, "seed": self.seed, "insides": self.insides}
         with autocast(self.precision, self.subject):
-            return compare(
-                self.subject, batch, self.methods, self.target, batch_size=self.size, seed=self.seed, insides=self.insides
-            )
+            return compare(self.subject, batch, self.methods, self.target, progress=tell, **options)
 
 
 def autocast(precision: Precision, subject: Subject) -> AbstractContextManager[Any]:
@@ -98,9 +98,42 @@ class Work:
         """Each batch of readable pictures and what the methods found in it."""
         with progress("explaining", len(self.items), quiet=self.quiet) as advance:
             for count, batch in Reader(self.items, self.job.subject.preprocess, self.job.size, self.failures):
+                steps = Steps(count, len(self.job.methods), advance)
                 if len(batch):
-                    yield batch, self.job.explain(batch)
-                advance(count)
+                    try:
+                        yield batch, self.job.explain(batch, steps.tell)
+                    except Interrupted as stop:
+                        if whole := {name: e for name, e in stop.found.items() if len(e) == len(batch)}:
+                            yield batch, whole  # what was done, with a note on samples that are missing
+                        raise
+                steps.end()
+
+
+@dataclass
+class Steps:
+    """Pictures on a bar, in the parts that a method tells: each of the methods takes a share of the batch."""
+
+    count: int
+    methods: int
+    advance: Callable[[float], None]
+    seen: float = 0.0
+    before: float = 0.0
+    latest: float = 0.0
+
+    def tell(self, done: int, total: int) -> None:
+        """A step back means that the next method has begun."""
+        now = done / max(1, total)
+        if now < self.latest:
+            self.before += self.latest
+        self.latest = now
+        self.to(self.count * min(1.0, (self.before + now) / self.methods))
+
+    def to(self, place: float) -> None:
+        self.advance(place - self.seen)
+        self.seen = place
+
+    def end(self) -> None:
+        self.to(self.count)
 
 
 def single(explanation: Explanation, index: int) -> Explanation:

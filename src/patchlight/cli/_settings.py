@@ -66,6 +66,11 @@ def settings_for(names: Sequence[str], given: Iterable[str]) -> dict[str, dict[s
     return found
 
 
+def ending(until: float | None) -> list[str]:
+    """`--until` as a setting of all methods that have it."""
+    return [] if until is None else [f"until={until}"]
+
+
 def having(names: Sequence[str], setting: str, text: str) -> list[str]:
     """The methods that have the setting."""
     methods = [get(name) for name in names]

@@ -35,6 +35,7 @@ def command(
     against: o.Against = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="The picture to write.")] = Path("sheet.png"),
     settings: o.Set = None,
+    until: o.Until = None,
     weights: o.Weights = None,
     labels: o.Labels = None,
     device: o.Device = "auto",
@@ -48,21 +49,24 @@ def command(
     from patchlight.cli import _pictures, _run, _settings
 
     if methods:
-        _settings.settings_for(_settings.chosen(methods), settings or [])
+        _settings.settings_for(_settings.chosen(methods), [*(settings or []), *_settings.ending(until)])
     wanted = _run.make_target(target, against)
     items = few_enough(_pictures.find(images))
     subject = _run.load_subject(model, weights=weights, labels=labels, device=device, precision=precision)
     names = _settings.chosen(methods) if methods else selection(subject.layout())
-    given = _settings.settings_for(names, settings or [])
+    given = _settings.settings_for(names, [*(settings or []), *_settings.ending(until)])
     reasons = why_not(names, subject.layout(), subject.name)
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
     rows, pictures = [], []
-    for batch, found in work:
-        rows += rows_of(batch, found, names, reasons)
-        pictures += records(batch, found)
-    if rows:
-        save_sheet(rows, names, file, dark=dark)
+    try:
+        for batch, found in work:
+            if len(found) == len(job.methods):  # an interrupt may leave some of them undone
+                rows += rows_of(batch, found, names, reasons)
+                pictures += records(batch, found)
+    finally:
+        if rows:
+            save_sheet(rows, names, file, dark=dark)
     if as_json:
         failures = [{"file": f.file, "reason": f.reason} for f in work.failures]
         files = [str(file)] if rows else []

@@ -29,6 +29,7 @@ def command(
     against: o.Against = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="The folder that the results go to.")] = Path("patchlight-out"),
     settings: o.Set = None,
+    until: o.Until = None,
     weights: o.Weights = None,
     labels: o.Labels = None,
     device: o.Device = "auto",
@@ -43,7 +44,7 @@ def command(
     from patchlight.cli import _pictures, _run, _settings
 
     names = _settings.chosen(method or ["transformer_mm"])
-    given = _settings.settings_for(names, settings or [])
+    given = _settings.settings_for(names, [*(settings or []), *_settings.ending(until)])
     wanted = _run.make_target(target, against)
     items = _pictures.find(images)
     make_folder(folder)

@@ -19,11 +19,17 @@ from patchlight.tracing.features import At, feature_maps
 
 USUAL = {"clustered": 70, "features": 768}  # masks of a ViT-B
 CELLS, KEEP = 7, 0.5  # of the random masks that the paper compares with: RISE's
+REASON = 100  # draws of noise that `until` may take
 FLAT, STAGED = 0.1, 0.05  # the paper's thresholds for ViT and DeiT, and for Swin
 
 
+def most_draws(draws: int | None, until: float | None) -> int:
+    """Once as in the paper; with `until`, as often as it takes, within reason."""
+    return draws if draws is not None else (1 if until is None else REASON)
+
+
 def cost(settings: Mapping[str, Any]) -> Cost:
-    passes = (2 if settings["debias"] and settings["sigma"] > 0 else 1) * settings["draws"]
+    passes = (2 if settings["debias"] and settings["sigma"] > 0 else 1) * most_draws(settings["draws"], settings["until"])
     if settings["masks"] != "random":
         return Cost(1 + passes * USUAL[settings["masks"]], 0, "about")
     return Cost(1 + passes * settings["samples"], 0, "at most" if settings["until"] else "")
@@ -51,7 +57,7 @@ def vit_cx(
     coverage: bool = True,
     noise: torch.Tensor | None = None,
     samples: int = 5000,
-    draws: int = 1,
+    draws: int | None = None,
     until: float | None = None,
     score: Score = "probability",
 ) -> Tensor:
@@ -64,10 +70,11 @@ def vit_cx(
     0 to 1. `coverage=False` is the plain sum of s_i M_i. `noise` (K, 3, H, W) or (b, K, 3, H, W) stands in for Z.
 
     The paper draws the noise once for each mask. With 2 `draws` or more a standard error comes with the map, and `until` ends
-    them when it is that share of the map's range. Insides: masks, clusters, distances, impact, its mean and variance,
-    overdetermined (a mean impact over 0.9), coverage, and the mean similarity of the masks.
+    them when it is that share of the map's range (of at most `draws`, by default 100). Insides: masks, clusters, distances,
+    impact, its mean and variance, overdetermined (a mean impact over 0.9), coverage, and the mean similarity of the masks.
     """
-    if samples < 2 or draws < 1 or (until is not None and draws < 2):
+    most = most_draws(draws, until)
+    if samples < 2 or most < 1 or (until is not None and (most < 2 or not until > 0)):
         raise SettingError(f"vit_cx: samples takes 2 or more, draws 1 (2 with until), but {samples} and {draws} came.")
     with no_autocast(ask.images):
         if masks == "random":
@@ -76,7 +83,7 @@ def vit_cx(
             maps = feature_maps(ask, block=block, at=features, layer=layer, method="vit_cx")
             chosen = clustered(ask, maps, cut(ask, threshold) if masks == "clustered" else None)
     spread = sigma_of(ask, sigma, unit)
-    return causal_map(Trial(ask, chosen, spread, debias, score, noise), draws=draws, until=until, coverage=coverage)
+    return causal_map(Trial(ask, chosen, spread, debias, score, noise), draws=most, until=until, coverage=coverage)
 
 
 def cut(ask: Ask, threshold: float | None) -> float:

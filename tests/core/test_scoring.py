@@ -77,7 +77,7 @@ def test_one_picture_that_does_not_fit_is_an_error():
     def none(images):
         raise torch.OutOfMemoryError(f"CUDA out of memory for {len(images)}")
 
-    with pytest.raises(pl.PatchlightError, match="does not fit into memory for scoring"):
+    with pytest.raises(pl.PatchlightError, match="scoring a single picture ran out of memory"):
         list(scorer(none).stream(lambda a, b: torch.zeros(b - a, 3, 4, 4), 8))
 
 

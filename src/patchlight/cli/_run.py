@@ -92,6 +92,7 @@ class Work:
     job: Job
     items: Sequence[Item]
     quiet: bool = False
+    partial: bool = False  # of a batch that was interrupted, also hand over the methods that were done
     failures: list[Failure] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[tuple[Batch, dict[str, Explanation]]]:
@@ -103,8 +104,9 @@ class Work:
                     try:
                         yield batch, self.job.explain(batch, steps.tell)
                     except Interrupted as stop:
-                        if whole := {name: e for name, e in stop.found.items() if len(e) == len(batch)}:
-                            yield batch, whole  # what was done, with a note on samples that are missing
+                        whole = {name: e for name, e in stop.found.items() if len(e) == len(batch)}
+                        if whole and (self.partial or len(whole) == len(self.job.methods)):
+                            yield batch, whole  # with a note on samples that are missing
                         raise
                 steps.end()
 

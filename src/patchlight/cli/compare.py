@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from patchlight.cli._pictures import Batch, Item
+    from patchlight.cli._run import Work
     from patchlight.core.layout import Layout
     from patchlight.explanation import Explanation
     from patchlight.render.sheet import Row
@@ -58,15 +59,7 @@ def command(
     reasons = why_not(names, subject.layout(), subject.name)
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
-    rows, pictures = [], []
-    try:
-        for batch, found in work:
-            if len(found) == len(job.methods):  # an interrupt may leave some of them undone
-                rows += rows_of(batch, found, names, reasons)
-                pictures += records(batch, found)
-    finally:
-        if rows:
-            save_sheet(rows, names, file, dark=dark)
+    rows, pictures = gathered(work, names, reasons, file, dark=dark)
     if as_json:
         failures = [{"file": f.file, "reason": f.reason} for f in work.failures]
         files = [str(file)] if rows else []
@@ -88,6 +81,20 @@ def command(
         _run.name_failures(work.failures)
     if work.failures:
         raise typer.Exit(1)
+
+
+def gathered(work: Work, names: list[str], reasons: dict[str, str], file: Path, *, dark: bool) -> tuple[list[Row], list[Any]]:
+    """The rows of the sheet and the records of the pictures; an interrupt keeps the pictures that are done."""
+    rows: list[Row] = []
+    pictures: list[Any] = []
+    try:
+        for batch, found in work:
+            rows += rows_of(batch, found, names, reasons)
+            pictures += records(batch, found)
+    finally:
+        if rows:
+            save_sheet(rows, names, file, dark=dark)
+    return rows, pictures
 
 
 def few_enough(items: list[Item]) -> list[Item]:

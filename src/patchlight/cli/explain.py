@@ -50,7 +50,7 @@ def command(
     make_folder(folder)
     subject = _run.load_subject(model, weights=weights, labels=labels, device=device, precision=precision)
     job = _run.Job(subject, given, wanted, batch_size, seed, insides, precision)
-    work = _run.Work(job, items, quiet=as_json)
+    work = _run.Work(job, items, quiet=as_json, partial=True)
     records = run(work, folder, npz=npz, quiet=as_json)
     if as_json:
         failures = [{"file": f.file, "reason": f.reason} for f in work.failures]

@@ -60,7 +60,7 @@ class Scorer:
                     raise
                 if search.size == 1:
                     raise PatchlightError(
-                        f"one picture does not fit into memory for scoring ({str(error).splitlines()[0]}). "
+                        f"scoring a single picture ran out of memory ({str(error).splitlines()[0]}). "
                         "Use a smaller model or input size, half precision, or device='cpu'."
                     ) from error
             else:

@@ -188,6 +188,5 @@ def sigma_of(ask: Ask, sigma: float, unit: str) -> Tensor:
         raise SettingError(f"vit_cx: sigma takes 0 or more, but {sigma} came.")
     if unit == "normalised":
         return torch.full((3, 1, 1), sigma)
-    if ask.preprocess is None:
-        raise SettingError("vit_cx: unit='raw' needs the preprocessing of the model. Give sigma in normalised units.")
+    assert ask.preprocess is not None
     return sigma / torch.tensor(ask.preprocess.std)[:, None, None]

@@ -25,8 +25,7 @@ def filling(ask: Ask, fill: Fill, *, method: str) -> Tensor:
     if fill == "mean":
         return images.new_zeros(1, 1, 1, 1)
     if fill == "black":
-        if ask.preprocess is None:
-            raise SettingError(f"{method}: fill='black' needs the preprocessing, to know what black is. Give a number.")
+        assert ask.preprocess is not None
         return (-column(ask.preprocess.mean) / column(ask.preprocess.std)).to(images)[None]
     if fill == "blur":
         return blurred(images)

@@ -32,6 +32,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "score_cam": {"top": 64},
     "vit_cx": {},
     "vit_cx, no noise": {"method": "vit_cx", "sigma": 0.0},
+    "shapley": {"grid": (4, 4), "samples": 64},
+    "shapley, dropping": {"method": "shapley", "grid": (4, 4), "samples": 64, "remove": "drop"},
+    "lime": {"samples": 64},
 }
 
 

@@ -67,6 +67,10 @@ def test_another_class_and_a_contrast_are_worked_out(page):
     all_there(page)
     page.click("#tab-about")
     until(page, "document.querySelector('#panel').textContent.includes('rather than leonberger')", 20)
+    page.click('[data-key="tile-vtranm"]')
+    page.click("#tab-insides")
+    until(page, "document.querySelector('#panel h3')?.textContent.startsWith('attention, mean of heads')", 20)
+    assert page.locator(".inside canvas").count() >= 2 * 12
 
 
 def test_curves_draw_themselves_and_a_region_can_be_taken_away(page):

@@ -200,7 +200,7 @@ def test_a_wrong_call_is_told_what_is_wrong(client, path, body, status, message)
         ("/explain", {"target": "cat"}, "the model has no label names"),
         ("/attention", {"patch": [3, 4]}, "lies outside the grid of 4 x 4"),
         ("/scores", {"grid": [4, 4], "remove": [[16]], "target": 0}, "a patch 16 was named"),
-        ("/scores", {"grid": [4, 4], "remove": [[1]], "target": 9}, "but 9 was asked for"),
+        ("/scores", {"grid": [4, 4], "remove": [[1]], "target": 9}, "class 9 was asked for, and 6 is the last one"),
     ],
 )
 def test_what_does_not_fit_the_model_is_told(client, path, more, message):

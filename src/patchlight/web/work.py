@@ -164,7 +164,7 @@ class Bench:
     def said(self, subject: Subject, logits: Tensor, target: int, against: int | None) -> dict[str, Any]:
         for index in (target, against):
             if index is not None and index >= logits.shape[1]:
-                raise SettingError(f"the model has classes 0 to {logits.shape[1] - 1}, but {index} was asked for.")
+                raise SettingError(f"class {index} was asked for, and {logits.shape[1] - 1} is the last one.")
         found = document.points(logits, target, against)
         used = {k for point in found["top"] for k, _ in point} | {target}
         return found | {"labels": {str(k): subject.label(k) for k in sorted(used)}}

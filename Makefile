@@ -5,13 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format clean
+.PHONY: demo test check chromium format clean
 
 demo: $(READY)
 	$(BIN)/patchlight demo
 
-test: check
+test: check chromium
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# the tests of the viewer drive Debian's Chromium; without it they are skipped and say so
+chromium:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v chromium >/dev/null; then \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core >/dev/null || true; fi
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -251,3 +251,33 @@ def test_the_program_with_a_list_on_standard_input(photo, tmp_path):
     assert done.returncode == 1, done.stderr
     assert len(json.loads(done.stdout)["records"]) == 2
     assert done.stderr == b""
+
+
+# -- pages --------------------------------------------------------------------------------------------------------------
+
+
+def test_compare_and_explain_write_pages(run, photo, tmp_path):
+    photos = [photo("a.png"), photo("b.png", seed=1)]
+    sheet, page = tmp_path / "sheet.png", tmp_path / "new" / "page.html"
+    found = run("compare", *photos, "-M", "rollout,transformer_mm", "-o", sheet, "--html", page, "--json")
+    assert found.exit_code == 0
+    assert json.loads(found.stdout)["files"] == [str(sheet), str(page)]
+    assert page.read_text().count('"src":"data:image/') >= 2
+    found = run("explain", photos[0], "-M", "rollout", "-o", tmp_path / "seen", "--html")
+    assert found.exit_code == 0
+    assert (tmp_path / "seen" / "a.html").read_text().startswith("<!doctype html>")
+
+
+def test_serve_says_what_is_missing(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    found = run("serve")
+    assert found.exit_code == 2
+    assert "pip install 'patchlight[web]'" in found.stderr
+
+
+def test_serve_listens_here_alone_and_makes_a_token_for_others(run, monkeypatch):
+    seen = []
+    monkeypatch.setattr("uvicorn.run", lambda _, **options: seen.append(options))
+    assert "http://127.0.0.1:8000/\n" in run("serve").stdout
+    assert "#token=" in run("serve", "--host", "0.0.0.0").stdout
+    assert [options["host"] for options in seen] == ["127.0.0.1", "0.0.0.0"]

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,26 +31,29 @@ class Client:
     port: int
     token: str | None = None
 
-    def open(self, path: str, body: Any = None, verb: str | None = None, **headers: str) -> http.client.HTTPResponse:
+    @contextmanager
+    def open(self, path: str, body: Any = None, verb: str | None = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         given = {"content-type": "application/octet-stream" if isinstance(body, bytes) else "application/json"}
         if self.token:
             given["authorization"] = f"Bearer {self.token}"
         given |= {k.replace("_", "-"): v for k, v in headers.items()}
-        link.request(verb or ("GET" if body is None else "POST"), path, raw, given)
-        return link.getresponse()
+        with closing(link):
+            link.request(verb or ("GET" if body is None else "POST"), path, raw, given)
+            with link.getresponse() as answer:
+                yield answer
 
     def __call__(self, path: str, body: Any = None, verb: str | None = None, **headers: str) -> tuple[int, Any]:
-        answer = self.open(path, body, verb, **headers)
-        data = answer.read()
-        is_json = (answer.getheader("content-type") or "").startswith("application/json")
-        return answer.status, json.loads(data) if is_json else data
+        with self.open(path, body, verb, **headers) as answer:
+            data = answer.read()
+            is_json = (answer.getheader("content-type") or "").startswith("application/json")
+            return answer.status, json.loads(data) if is_json else data
 
     def lines(self, path: str, body: Any) -> list[dict[str, Any]]:
-        answer = self.open(path, body)
-        assert answer.status == 200
-        return [json.loads(line) for line in answer.read().splitlines()]
+        with self.open(path, body) as answer:
+            assert answer.status == 200
+            return [json.loads(line) for line in answer.read().splitlines()]
 
 
 @contextmanager

@@ -38,6 +38,13 @@ def row_of(block: Block, maps: Tensor, patch: tuple[int, int]) -> Tensor:
     return maps[:, patch[0] * width + patch[1] - patches, -patches:].unflatten(1, block.grid)
 
 
+def read_row(block: Block, maps: Tensor) -> Tensor:
+    """(h, rows, columns) of a global block: the class token's row, or the mean of all where there is none."""
+    patches = prod(block.grid)
+    row = maps[:, 0] if maps.shape[1] > patches else maps.mean(1)
+    return row[:, -patches:].unflatten(1, block.grid)
+
+
 def window_row(block: Block, maps: Tensor, patch: tuple[int, int]) -> Tensor:
     """The row of a patch within its window, laid out on the whole grid; windows are cut from the grid rolled by the shift."""
     assert block.window is not None

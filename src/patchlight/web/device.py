@@ -77,13 +77,13 @@ class Device:
         self.most, self.open = most, 0
         self.numbers = itertools.count()
         self.waiting: queue.PriorityQueue[Piece] = queue.PriorityQueue()
-        self.thread = threading.Thread(target=self.run, name="patchlight-device", daemon=True)
-        self.thread.start()
+        self.thread: threading.Thread | None = None
 
     @contextmanager
     def request(self, *works: Callable[[Ticket], None], urgency: int = 1) -> Iterator[Ticket]:
         """A ticket for pieces of work, which are forgotten when the block is left."""
         self.check()
+        self.start()
         ticket = Ticket(asyncio.get_running_loop(), len(works))
         self.open += 1
         try:
@@ -97,6 +97,12 @@ class Device:
     def check(self) -> None:
         if self.open >= self.most:
             raise BusyError(f"the server is busy: {self.open} requests are being worked on or wait. Try again in a moment.")
+
+    def start(self) -> None:
+        """With the first request, and again after a stop."""
+        if self.thread is None or not self.thread.is_alive():
+            self.thread = threading.Thread(target=self.run, name="patchlight-device", daemon=True)
+            self.thread.start()
 
     def run(self) -> None:
         while True:
@@ -121,8 +127,10 @@ class Device:
             piece.ticket.post(END)
 
     def close(self) -> None:
-        self.waiting.put(Piece(-1, -1, -1, None, stop))  # type: ignore[arg-type]
-        self.thread.join(timeout=5)
+        if self.thread is not None:
+            self.waiting.put(Piece(-1, -1, -1, None, stop))  # type: ignore[arg-type]
+            self.thread.join(timeout=5)
+            self.thread = None
 
 
 def stop(_: Ticket) -> None:

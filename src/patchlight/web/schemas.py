@@ -39,7 +39,9 @@ class Explain(About):
 
 
 class Attention(About):
-    patch: Annotated[tuple[Place, Place], Field(description="Row and column, counted from 0.")]
+    patch: Annotated[
+        tuple[Place, Place] | None, Field(description="Row and column, counted from 0; without one, the row that the head reads.")
+    ] = None
     grid: Annotated[tuple[Side, Side] | None, Field(description="The grid that they count on; the model's by default.")] = None
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import Body, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
 
 from patchlight import __version__
 from patchlight.core.errors import PatchlightError
@@ -64,6 +65,7 @@ def create_app(
     )
     app.add_exception_handler(PatchlightError, on_error)
     app.add_exception_handler(RequestValidationError, on_wrong_call)
+    app.add_exception_handler(HTTPException, on_http_error)
     add_pages(app, bench, device)
     add_pictures(app, bench, device)
     add_explain(app, bench, device)
@@ -75,6 +77,11 @@ def create_app(
 async def on_error(_: Request, error: Exception) -> JSONResponse:
     status = next((s for kind, s in STATUS.items() if isinstance(error, kind)), 422)
     return JSONResponse({"error": str(error)}, status, headers={"retry-after": "2"} if status == 503 else None)
+
+
+async def on_http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, headers=dict(error.headers or {}))
 
 
 async def on_wrong_call(_: Request, error: Exception) -> JSONResponse:

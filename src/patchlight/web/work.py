@@ -19,7 +19,7 @@ from patchlight.explanation import Explanation
 from patchlight.models.subject import Subject
 from patchlight.render.pack import packed_attention
 from patchlight.viewer import document, insides
-from patchlight.viewer.attention import Seen, row_of, see
+from patchlight.viewer.attention import Seen, read_row, row_of, see
 from patchlight.viewer.removal import counts, masks_for, score_without
 from patchlight.viewer.write import html
 from patchlight.web.device import Ticket
@@ -111,18 +111,14 @@ class Bench:
         def work(ticket: Ticket) -> None:
             upload, subject = self.open(key, asked.model)
             layout = subject.layout()
-            grid = asked.grid or layout.grid
-            patch = int(asked.patch[0]), int(asked.patch[1])
-            if not (0 <= patch[0] < grid[0] and 0 <= patch[1] < grid[1]):
-                raise SettingError(f"patch {patch} lies outside the grid of {grid[0]} x {grid[1]}. Count from 0.")
-            middle = (patch[0] + 0.5) / grid[0], (patch[1] + 0.5) / grid[1]
+            middle = middle_of(asked, layout.grid)
             seen = self.seen.get((key, subject.name))
             if seen is None:
                 seen = see(subject, on_device(upload, subject))
                 size = sum(m.numel() * m.element_size() for m in seen.maps.values())
                 if size <= HELD:
                     self.seen.put((key, subject.name), seen, size)
-            ticket.tell({"blocks": [attended(seen, i, middle) for i in seen.maps]})
+            ticket.tell({"blocks": [attended(seen, i, middle) for i in seen.maps if middle or layout.blocks[i].kind == "global"]})
 
         return work
 
@@ -168,7 +164,7 @@ class Bench:
     def said(self, subject: Subject, logits: Tensor, target: int, against: int | None) -> dict[str, Any]:
         for index in (target, against):
             if index is not None and index >= logits.shape[1]:
-                raise SettingError(f"the model has classes 0 to {logits.shape[1] - 1}, but {index} was asked for.")
+                raise SettingError(f"class {index} was asked for, and {logits.shape[1] - 1} is the last one.")
         found = document.points(logits, target, against)
         used = {k for point in found["top"] for k, _ in point} | {target}
         return found | {"labels": {str(k): subject.label(k) for k in sorted(used)}}
@@ -281,10 +277,22 @@ def for_programs(e: Explanation) -> dict[str, Any]:
     }
 
 
-def attended(seen: Seen, index: int, middle: tuple[float, float]) -> dict[str, Any]:
-    block = seen.layout.blocks[index]
-    patch = int(middle[0] * block.grid[0]), int(middle[1] * block.grid[1])
-    rows = row_of(block, seen.maps[index].float(), patch)  # (h, rows, columns)
+def middle_of(asked: Attention, grid: tuple[int, int]) -> tuple[float, float] | None:
+    """Where the middle of the patch lies, as shares of height and width."""
+    if asked.patch is None:
+        return None
+    (row, column), (height, width) = asked.patch, asked.grid or grid
+    if row >= height or column >= width:
+        raise SettingError(f"patch {asked.patch} lies outside the grid of {height} x {width}. Count from 0.")
+    return (row + 0.5) / height, (column + 0.5) / width
+
+
+def attended(seen: Seen, index: int, middle: tuple[float, float] | None) -> dict[str, Any]:
+    block, maps = seen.layout.blocks[index], seen.maps[index].float()
+    if middle is None:
+        rows = read_row(block, maps)
+    else:
+        rows = row_of(block, maps, (int(middle[0] * block.grid[0]), int(middle[1] * block.grid[1])))  # (h, rows, columns)
     about = {"index": index, "name": block.name, "grid": list(block.grid), "heads": len(rows)}
     others = (1 - rows.flatten(1).sum(1)).clamp_min(0)
     flat = packed_attention(rows.flatten(1)[:, None].numpy())

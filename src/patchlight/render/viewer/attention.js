@@ -42,9 +42,16 @@ function tokenOf(block, [r, c]) {
   return block.tokens - rows * columns + Math.min(rows - 1, y) * columns + Math.min(columns - 1, x);
 }
 
-// Attention as the head reads it: the class token's row, or the mean of all rows where there is none; offline only
+// Attention as the head reads it: the class token's row, or the mean of all rows where there is none
 export function readRows(p) {
-  if (!p.attention) return null;
+  if (live() && !p.readRows && p.attends !== false) {
+    p.readRows = [];
+    askAttention(p, null, (found) => {
+      p.readRows = found?.cells.filter((c) => c.head === null).map((c) => ({ ...c.map, block: c.block })) ?? [];
+      change();
+    });
+  }
+  if (!p.attention) return p.readRows?.length ? { name: "attention, mean of heads", maps: p.readRows } : null;
   p.readRows ??= p.attention.blocks.map((block) => {
     const prefix = block.tokens - block.grid[0] * block.grid[1];
     const tokens = prefix ? [0] : Array.from({ length: block.tokens }, (_, t) => t);

@@ -170,6 +170,11 @@ async function take(event, p, r) {
 
 // Methods and settings from the form; what was worked out with other settings is forgotten
 export function useMethods(found) {
+  setMethods(found);
+  return loadMaps();
+}
+
+function setMethods(found) {
   const known = Object.fromEntries(catalogue().methods.map((m) => [m.name, m]));
   for (const name of Object.keys(doc.methods)) {
     if (JSON.stringify(found[name]) === JSON.stringify(chosen()[name])) continue;
@@ -182,7 +187,6 @@ export function useMethods(found) {
   keepInLink("ms", JSON.stringify(found));
   forgetSpans();
   if (!doc.methods[state.method]) state.method = favourite();
-  return loadMaps();
 }
 
 async function useModel(name) {
@@ -190,15 +194,12 @@ async function useModel(name) {
   doc.live.model = name;
   keepInLink("model", name);
   describeModel();
+  setMethods(usable(chosen()));
   const p = picture();
-  for (const q of doc.pictures) q.runs = [];
-  doc.pictures = p ? [p] : [];
-  if (p) {
-    p.runs.push({ target: -1, against: null, label: "", maps: {}, notes: {}, insides: {}, curves: {}, problems: {} });
-    state.picture = 0;
-  }
-  useMethods(usable(chosen()));
-  if (p) await openKnown(`/pictures/${p.id}`);
+  doc.pictures.length = 0; // what another model said of them
+  change({ pin: null });
+  if (p?.file) await sendPicture(p.file, p.name);
+  else if (p) await openKnown(`/pictures/${p.id}`);
 }
 
 function describeModel() {
@@ -422,7 +423,7 @@ export async function startLive(given) {
   describeModel();
   const wanted = given.has("ms") ? fromLink(given.get("ms")) : usual();
   if (given.has("token")) keepInLink("token", token);
-  useMethods(wanted);
+  setMethods(wanted);
   listen();
   if (given.has("id")) await openKnown(`/pictures/${encodeURIComponent(given.get("id"))}`);
 }

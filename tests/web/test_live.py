@@ -119,6 +119,27 @@ def test_a_text_file_is_refused_with_a_reason(page):
     assert not page.text_content("#alerts")
 
 
+def test_a_frame_of_the_webcam_is_explained(page):
+    page.locator('#welcome [data-key="webcam"]').click()
+    page.wait_for_selector("dialog video")
+    until(page, "document.querySelector('video').videoWidth > 0", 20)
+    page.get_by_role("button", name="Take this frame").click()
+    until(page, "document.querySelector('.class.target')", 30)
+    assert page.locator("dialog").count() == 0
+
+
+def test_a_pasted_picture_is_explained(page):
+    page.evaluate(
+        """(data) => {
+          const given = new DataTransfer();
+          given.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], "image.png", {type: "image/png"}));
+          document.body.dispatchEvent(new ClipboardEvent("paste", {clipboardData: given, bubbles: true}));
+        }""",
+        base64.b64encode(picture(8)).decode(),
+    )
+    until(page, "document.querySelector('.class.target')", 30)
+
+
 def test_another_model_can_be_picked_and_a_link_brings_all_of_it_back(browser, page):
     drop(page, picture(5), "noise.png", "image/png")
     until(page, "document.querySelector('.class.target')", 30)

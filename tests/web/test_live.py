@@ -119,6 +119,19 @@ def test_a_text_file_is_refused_with_a_reason(page):
     assert not page.text_content("#alerts")
 
 
+def test_any_class_can_be_named(page):
+    drop(page, dog(), "dog.jpg", "image/jpeg")
+    until(page, "document.querySelector('.class.target')", 30)
+    all_there(page)
+    page.fill('[data-key="any"]', "Sphynx")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#classes').textContent.includes('Explained: Sphynx')")
+    all_there(page)
+    page.fill('[data-key="any"]', "unicorn")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#alerts').textContent.includes('There is no class unicorn')")
+
+
 def test_a_frame_of_the_webcam_is_explained(page):
     page.locator('#welcome [data-key="webcam"]').click()
     page.wait_for_selector("dialog video")

@@ -51,7 +51,7 @@ def test_a_dropped_picture_is_explained_and_its_patches_can_be_clicked(page):
     page.mouse.click(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.3)
     page.wait_for_selector(".strip .cell", timeout=20_000)
     assert page.locator(".strip .cell").count() == 12 * (3 + 1)
-    assert "attention" in page.text_content("#reading")
+    until(page, "document.querySelector('#reading').textContent.includes('attention')")
 
 
 def test_another_class_and_a_contrast_are_worked_out(page):

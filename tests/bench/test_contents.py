@@ -74,7 +74,8 @@ def test_another_number_of_pictures_counts_none_twice(short, tmp_path):
     finished(plan, tmp_path)
     rows = Store(str(tmp_path)).table().to_pylist()
     keys = [(r["cell"], r["picture"]) for r in rows]
-    assert len(keys) == len(set(keys)) == 7 * 4
+    assert len(keys) == len(set(keys))
+    assert len(rows) < (7 + 5) * 4  # some pictures are in both
     assert len(reported(plan, tmp_path)["deletion"].values["random"]) == 7
 
 

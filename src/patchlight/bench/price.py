@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from patchlight.bench.drive import groups, ranges
+from patchlight.bench.contents import groups
+from patchlight.bench.drive import ranges
 from patchlight.bench.opened import Opened
 from patchlight.bench.plan import Plan
 from patchlight.bench.run import Job, Shard, Worker

@@ -197,7 +197,13 @@ def test_demo(run, tmp_path, monkeypatch, model):
     assert result.exit_code == 0
     names = {p.name for p in folder.iterdir()}
     method = "transformer_mm" if model == "pets-vit" else "grad_cam"
-    assert {"sheet.png", "methods.png", f"cat_and_dog.Egyptian_Mau.{method}.png", f"cat_and_dog.leonberger.{method}.png"} <= names
+    assert {
+        "sheet.png",
+        "methods.png",
+        "demo.html",
+        f"cat_and_dog.Egyptian_Mau.{method}.png",
+        f"cat_and_dog.leonberger.{method}.png",
+    } <= names
     for text in ("chelsea.jpg      Egyptian_Mau 0.7", "kitten.jpg       Ragdoll 0.8", str(folder / "sheet.png"), "Try next"):
         assert text in result.stdout
 

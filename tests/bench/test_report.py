@@ -168,7 +168,8 @@ def made(metric, picture, method="m", seed=0, error=None, **more):
 
     settings = json.dumps(get_metric(metric).resolve({}))
     return {"cell": f"{method}{metric}{seed}", "model": "v", "data": "d", "method": method, "metric": metric,
-            "method_name": "random", "method_settings": "{}", "metric_name": metric, "metric_settings": settings, "target": "predicted", "seed": seed,
+            "method_name": "random", "method_settings": "{}", "metric_name": metric, "metric_settings": settings,
+            "target": "predicted", "seed": seed,
             "precision": "float32", "picture": picture, "content": picture, "index": 0, "value": None if error else 0.5,
             "error": error, **more}  # fmt: skip
 

@@ -122,3 +122,34 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(PatchlightError, match="the rows of a benchmark are kept by pyarrow, and that is missing"):
         runpy.run_path(store.__file__)
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A store that speaks S3, on this machine."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    for name, value in {"AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+                        "AWS_DEFAULT_REGION": "us-east-1"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3", skip_instance_cache=True).mkdir("rows")
+    yield "s3://rows/plan"
+    fsspec.filesystem("s3").clear_instance_cache()
+    running.stop()
+
+
+def test_a_bucket_is_a_store_like_a_folder(bucket):
+    store = Store(bucket)
+    assert store.done() == set()
+    assert store.recall("plan.json") is None
+    store.write(rows(), WORK)
+    store.write(rows(), WORK)
+    store.remember("plan.json", "{}")
+    store.clean()
+    assert store.done() == {("cell a", "pictures"), ("cell b", "pictures")}
+    assert store.table().num_rows == 4
+    assert store.recall("plan.json") == "{}"

@@ -12,6 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 
 from patchlight.core.errors import SettingError, nearest
@@ -76,6 +77,8 @@ class Setting:
                 return value
             if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 return float(value)
+            if kind is torch.Tensor and isinstance(value, np.ndarray):
+                return torch.tensor(value)
             if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
                 return tuple(value)
             if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):

@@ -71,7 +71,8 @@ class Setting:
         return " | ".join(names)
 
     def check(self, value: Any, *, method: str, verb: str = "methods") -> Any:
-        """The value, an int made a float where a float is expected, or a SettingError."""
+        """The value, an int made a float where a float is expected, or a SettingError; numpy's numbers are numbers."""
+        value = value.item() if isinstance(value, np.generic) else value
         for kind in alternatives(self.type):
             if typing.get_origin(kind) is Literal and isinstance(value, str) and value in typing.get_args(kind):
                 return value

@@ -198,7 +198,7 @@ def test_a_wrong_call_is_told_what_is_wrong(client, path, body, status, message)
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        ("/explain", {"target": 7}, "the model has classes 0 to 6"),
+        ("/explain", {"target": 7}, "the model counts its classes from 0 to 6"),
         ("/explain", {"target": "cat"}, "the model has no label names"),
         ("/attention", {"patch": [3, 4]}, "the grid has 4 x 4 patches, counted from 0, so (3, 4) is none of them"),
         ("/scores", {"grid": [4, 4], "remove": [[16]], "target": 0}, "a patch 16 was named"),

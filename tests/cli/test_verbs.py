@@ -7,16 +7,19 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+import typer
 from PIL import Image
 
 import patchlight as pl
 from patchlight import doctor
-from patchlight.cli import compare, demo
+from patchlight.cli import app, compare, demo
 from patchlight.cli._settings import chosen, missing
 from patchlight.core.registry import discover
 
@@ -234,6 +237,22 @@ def test_help_starts_without_torch():
     started = time.perf_counter()
     assert b"explain" in program("--help").stdout
     assert time.perf_counter() - started < 5  # 0.4 s on an idle machine
+
+
+def verbs(group: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, command in group.commands.items():
+        yield from verbs(command, *path, name) if hasattr(command, "commands") else [((*path, name), command)]
+
+
+EVERY = dict(verbs(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("verb", EVERY, ids=" ".join)
+def test_help_shows_what_is_written(run, verb, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = " ".join(run(*verb, "--help").stdout.replace("│", " ").split())
+    for option in EVERY[verb].params:
+        assert (option.help or "").replace("`", "") in shown
 
 
 def test_version_and_wrong_options(run):

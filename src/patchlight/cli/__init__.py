@@ -34,6 +34,7 @@ app = typer.Typer(
     help="See what a Vision Transformer looked at.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # brackets in help texts stay
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (explain, compare, evaluate, methods, metrics, data, doctor, demo, serve, train_explainer):

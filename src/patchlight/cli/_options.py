@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 MODELS = "pets-vit, pets-swin, timm:NAME, hf:NAME_OR_FOLDER or torchvision:NAME."
-Images = Annotated[list[str], typer.Argument(metavar="IMG...", help="Files, folders, globs, or - for standard input.")]
+Images = Annotated[list[str], typer.Argument(metavar="IMG", help="Files, folders, globs, or - for standard input.")]
 Model = Annotated[str, typer.Option("--model", "-m", help=MODELS)]
 Weights = Annotated[str | None, typer.Option("--weights", metavar="FILE|random", help="A file of tensors for the model.")]
 Labels = Annotated[Path | None, typer.Option("--labels", help="Class names: one a line, or a JSON list.")]

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from patchlight.bench.drive import Outcome
     from patchlight.bench.plan import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Measure methods by a plan: resumable, on one machine or a Ray cluster.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Measure methods by a plan: resumable, on one machine or a Ray cluster.",
+)
 
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A TOML file, or a ready plan: `patchlight bench plans`.")]
 StoreOption = Annotated[

@@ -20,7 +20,7 @@ FAILED, SHOWN = 1, 20
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show all about one data set.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show all about one data set.")] = None,
     *,
     root: Annotated[Path | None, typer.Option("--root", help="Where it lies: open it and say what is there.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Read every picture, and name the broken ones.")] = False,

@@ -26,7 +26,10 @@ SIZE_NAMES = {"timm": "img_size", "torchvision": "image_size", "hf": "image_size
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=o.MODELS)],
     *,
-    weights: Annotated[str | None, typer.Option("--weights", metavar="FILE|random", help="[default: random]")] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="FILE|random", help="A file of tensors. [default: random, or those that come with it]"),
+    ] = None,
     size: Annotated[str | None, typer.Option("--size", metavar="HxW", help="Input size. [default: the model's own]")] = None,
     device: o.Device = "cpu",
     as_json: o.Json = False,

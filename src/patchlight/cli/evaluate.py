@@ -15,15 +15,26 @@ if TYPE_CHECKING:
     from patchlight.cli._scores import Scores
     from patchlight.core.score import Score
 
-Pictures = Annotated[list[str] | None, typer.Argument(metavar="[IMG...]", help="Files, folders or globs; or use --data.")]
+Pictures = Annotated[list[str] | None, typer.Argument(metavar="IMG", help="Files, folders or globs; or use --data.")]
 Method = Annotated[str, typer.Option("--method", "-M", help="The method whose maps are scored.")]
 Metrics = Annotated[list[str] | None, typer.Option("--metric", help="a,b,c or a family. [default: deletion,insertion]")]
 Maps = Annotated[Path | None, typer.Option("--maps", help="Maps made elsewhere: a folder with one a picture, or a file.")]
 Data = Annotated[str | None, typer.Option("--data", help="A data set, which brings labels, boxes and masks.")]
 Root = Annotated[Path | None, typer.Option("--root", help="Where the data set lies. [default: $PATCHLIGHT_DATA/NAME]")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, help="So many pictures, drawn by the seed.")]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="So many pictures: the first, or of a data set some drawn by the seed.")
+]
 Truth = Annotated[str | None, typer.Option("--truth", help="The class (number or name) that all pictures show.")]
 Baselines = Annotated[bool, typer.Option("--baselines/--no-baselines", help="Also score random, centre and edge maps.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="[OWNER.]NAME=VALUE",
+        help="A setting, of all metrics that have it, or of the OWNER named: a metric, the method or the data set.",
+    ),
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="A folder for scores.json, values.csv, curves.csv and pictures.")]
 
 
@@ -41,7 +52,7 @@ def command(
     target: o.Target = None,
     baselines: Baselines = True,
     folder: Out = None,
-    settings: o.Set = None,
+    settings: Settings = None,
     weights: o.Weights = None,
     labels: o.Labels = None,
     device: o.Device = "auto",

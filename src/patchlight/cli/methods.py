@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show all about one method.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show all about one method.")] = None,
     *,
     as_json: o.Json = False,
 ) -> None:

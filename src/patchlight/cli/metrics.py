@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show all about one metric.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show all about one metric.")] = None,
     *,
     as_json: o.Json = False,
 ) -> None:

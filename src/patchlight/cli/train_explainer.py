@@ -24,12 +24,14 @@ def command(
     file: Annotated[Path, typer.Option("--out", "-o", help="The file that the explainer goes to.")] = Path(
         "explainer.safetensors"
     ),
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Of the explainer.")] = 20,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Rounds through the pictures for the explainer.")] = 20,
     surrogate_epochs: Annotated[
-        int, typer.Option("--surrogate-epochs", min=0, help="Of a copy of the model that learns to do without patches.")
+        int, typer.Option("--surrogate-epochs", min=0, help="Rounds for a copy of the model that learns to do without patches.")
     ] = 5,
-    coalitions: Annotated[int, typer.Option("--coalitions", min=2, help="Of each picture in a step, an even number.")] = 8,
-    rate: Annotated[float, typer.Option("--rate", help="Of learning.")] = 1e-3,
+    coalitions: Annotated[
+        int, typer.Option("--coalitions", min=2, help="Sets of patches for each picture in a step, an even number.")
+    ] = 8,
+    rate: Annotated[float, typer.Option("--rate", help="The learning rate.")] = 1e-3,
     tune: Annotated[
         bool, typer.Option("--tune/--head-only", help="Whether the explainer's copy of the model learns too.")
     ] = True,

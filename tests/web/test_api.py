@@ -196,9 +196,9 @@ def test_a_wrong_call_is_told_what_is_wrong(client, path, body, status, message)
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        ("/explain", {"target": 7}, "the model has classes 0 to 6"),
+        ("/explain", {"target": 7}, "the model counts its classes from 0 to 6"),
         ("/explain", {"target": "cat"}, "the model has no label names"),
-        ("/attention", {"patch": [3, 4]}, "lies outside the grid of 4 x 4"),
+        ("/attention", {"patch": [3, 4]}, "lies outside the grid of 4 x 4. Rows and columns count from 0"),
         ("/scores", {"grid": [4, 4], "remove": [[16]], "target": 0}, "a patch 16 was named"),
         ("/scores", {"grid": [4, 4], "remove": [[1]], "target": 9}, "class 9 was asked for, and 6 is the last one"),
     ],

@@ -331,8 +331,8 @@ class Run:
 def check_labels(labels: Tensor | None, classes: int) -> None:
     if labels is not None and int(labels.max()) >= classes:
         raise TargetError(
-            f"labels: {int(labels.max())} came, but the model counts its classes from 0 to {classes - 1}. "
-            "Give labels in the model's own numbers."
+            f"labels: {int(labels.max())} is no class of a model with {classes} outputs. "
+            "Give labels in the model's own numbers, counted from 0."
         )
 
 

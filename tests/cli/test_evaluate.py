@@ -59,6 +59,20 @@ def test_a_data_set_brings_boxes_and_everything_is_written(run, table, tmp_path)
     assert {str(p) for p in out.iterdir()} == set(found["files"])
 
 
+def test_a_batch_without_any_label_or_box_is_no_reason_to_stop(run, table, monkeypatch):
+    """What came before it would be lost."""
+    rows = (table / "index.csv").read_text().splitlines()
+    (table / "index.csv").write_text("\n".join([*rows[:2], "1.png,,", "2.png,,"]))
+    monkeypatch.setattr("patchlight.cli._run.Job.size", 1)
+    options = ("--metric", "energy,positive_perturbation", "--set", "levels=2", "--no-baselines", "--json")
+    result = run("evaluate", "--data", "csv_index", "--root", table, *TINY, *options)
+    assert result.exit_code == 0, result.stderr
+    (found,) = json.loads(result.stdout)["scores"].values()
+    for score, note in ((found["energy"], "without any object"), (found["positive_perturbation"], "without a label")):
+        assert [v is None for v in score["values"].values()] == [False, True, True]
+        assert any(n.startswith(f"2 pictures {note}") for n in score["notes"])
+
+
 def test_maps_made_elsewhere_are_scored(run, table, tmp_path):
     maps = tmp_path / "maps"
     maps.mkdir()

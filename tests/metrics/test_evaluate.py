@@ -233,9 +233,9 @@ def test_batches_put_together_are_the_whole():
         ({"labels": [1, 2, 1.5]}, "labels: 1.5 came, but classes are whole numbers from 0"),
         (
             {"labels": [1, 2, 7], "metric": "positive_perturbation"},
-            "labels: 7 came, but the model counts its classes from 0 to 6. Give labels in the model's own numbers",
+            "labels: 7 is no class of a model with 7 outputs. Give labels in the model's own numbers, counted from 0",
         ),
-        ({"labels": [1, 2, 7], "of": "label"}, "labels: 7 came, but the model counts"),
+        ({"labels": [1, 2, 7], "of": "label"}, "labels: 7 is no class of a model with 7 outputs"),
         ({"e": maps().to(torch.complex64)}, r"maps are numbers \(B, H, W\), but a Tensor came \(complex numbers\)"),
         ({"e": [maps()[0], "map", maps()[2]]}, r"maps are numbers \(B, H, W\), but a list came"),
         ({"e": []}, r"maps are numbers \(B, H, W\), but a list came \(it is empty\)"),

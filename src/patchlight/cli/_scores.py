@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from patchlight import data as sets
 from patchlight.api import explain
@@ -97,6 +96,8 @@ class Pictures:
     entries: Sequence[Any]
     total: int
     stems: Sequence[str] = ()
+    tells: frozenset[str] = frozenset()
+    """Which of labels, boxes and masks at least one picture has."""
     failures: list[Failure] = field(default_factory=list)
 
     def batches(self, size: int) -> Iterator[tuple[int, list[tuple[int, str, Item]]]]:
@@ -104,6 +105,12 @@ class Pictures:
         for start in range(0, self.total, size):
             numbers = range(start, min(start + size, self.total))
             yield len(numbers), [(k, self.stem(k), item) for k in numbers if (item := self.read(k)) is not None]
+
+    def told(self, items: Sequence[Item], truth: str | None) -> dict[str, Any]:
+        """What the set tells of each, None for what a picture lacks: a batch without any label is no reason to stop."""
+        known = {"labels": [i.label for i in items], "boxes": [i.boxes or None for i in items], "masks": [i.mask for i in items]}
+        found: dict[str, Any] = {kind: values for kind, values in known.items() if kind in self.tells}
+        return found if truth is None else {**found, "labels": truth}
 
     def stem(self, index: int) -> str:
         return self.stems[index]
@@ -128,7 +135,9 @@ def pictures(images: Sequence[str], wanted: Wanted, *, root: Path | None, limit:
         return Pictures(found, len(found), [f.stem for f in found])
     data = sets.open(wanted.data, root=root, **wanted.data_settings)
     data = data.sample(min(limit, len(data)), seed=seed) if limit else data
-    return Pictures(data.entries, len(data), [Path(n).stem for n in data.names])
+    names = {"labels": "label", "boxes": "boxes", "masks": "mask"}
+    tells = frozenset(kind for kind, n in names.items() if any(getattr(e, n) is not None for e in data.entries))
+    return Pictures(data.entries, len(data), [Path(n).stem for n in data.names], tells)
 
 
 def run(
@@ -142,14 +151,15 @@ def run(
         for count, batch in found.batches(job.size):
             if batch:
                 items = [item for _, _, item in batch]
+                told = found.told(items, truth)
                 if maps is None:
-                    parts.setdefault(name, []).append(one(job, wanted, items, name, truth))
+                    parts.setdefault(name, []).append(one(job, wanted, items, name, told))
                 else:
                     ours = [file[k] if file is not None else read_maps(find_map(maps, stem))[0] for k, stem, _ in batch]
-                    parts.setdefault(name, []).append(elsewhere(job, wanted, items, ours, truth))
+                    parts.setdefault(name, []).append(elsewhere(job, wanted, items, ours, told))
                 for base in BASELINES if baselines else ():
                     if base != name:
-                        parts.setdefault(base, []).append(one(job, wanted, items, base, truth))
+                        parts.setdefault(base, []).append(one(job, wanted, items, base, told))
             advance(count)
     if not parts:
         raise PictureError(f"none of the {found.total} pictures can be read. The first: {found.failures[0].reason}")
@@ -165,26 +175,26 @@ def saved(path: Path, count: int) -> np.ndarray:
     return maps
 
 
-def one(job: Job, wanted: Wanted, items: list[Item], method: str, truth: str | None) -> dict[str, Score]:
+def one(job: Job, wanted: Wanted, items: list[Item], method: str, told: Mapping[str, Any]) -> dict[str, Score]:
     """A method of ours."""
     settings = wanted.method_settings if method == wanted.method else {}
     with autocast(job.precision, job.subject):
         e = explain(job.subject, items, method, job.target, batch_size=job.batch_size, seed=job.seed, **settings)
-    return score(job, wanted, items, e, truth)
+    return score(job, wanted, items, e, told)
 
 
-def elsewhere(job: Job, wanted: Wanted, items: list[Item], maps: list[np.ndarray], truth: str | None) -> dict[str, Score]:
+def elsewhere(job: Job, wanted: Wanted, items: list[Item], maps: list[np.ndarray], told: Mapping[str, Any]) -> dict[str, Score]:
     """Maps that came in files."""
     kept = {n: s for n, s in wanted.metrics.items() if "method" not in get_metric(n).needs(get_metric(n).resolve(s))}
     if len(kept) < len(wanted.metrics):
         left = ", ".join(sorted(set(wanted.metrics) - set(kept)))
         raise SettingError(f"{left}: needs maps made anew, which --maps cannot give. Leave it out, or use --method.")
-    return score(job, wanted, items, maps, truth)
+    return score(job, wanted, items, maps, told)
 
 
-def score(job: Job, wanted: Wanted, items: list[Item], e: Any | Tensor, truth: str | None) -> dict[str, Score]:
+def score(job: Job, wanted: Wanted, items: list[Item], e: Any, told: Mapping[str, Any]) -> dict[str, Score]:
     with autocast(job.precision, job.subject):
-        return evaluate_many(job.subject, items, e, wanted.metrics, truth, batch_size=job.batch_size, seed=job.seed)
+        return evaluate_many(job.subject, items, e, wanted.metrics, **told, batch_size=job.batch_size, seed=job.seed)
 
 
 def records(scores: Scores) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def run(
     job, todo = drive.bench(found, store or f"bench/{found.name}", device=device)
     with bar(sum(weight(s) for s in todo), quiet=as_json) as advance:
         outcome = drive.drive(job, todo, name=engine, workers=workers, address=address, tell=lambda d: advance(weight(d.shard)))
-    tell_outcome(outcome, job.store.address, as_json=as_json)
+    tell_outcome(outcome, plan, job.store.address, as_json=as_json)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -112,14 +112,14 @@ def bar(total: int, *, quiet: bool) -> Any:
     return progress("measuring", total, quiet=quiet)
 
 
-def tell_outcome(outcome: Outcome, store: str, *, as_json: bool) -> None:
+def tell_outcome(outcome: Outcome, plan: str, store: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"store": store, "shards": outcome.shards, "rows": outcome.rows, "failed": outcome.failed})
         return
     say(out(), f"{outcome.rows} rows written to {store}." if outcome.shards else f"nothing was left to do: {store} is complete.")
     for reason, count in outcome.failed.items():
         say(err(), f"  {count} rows failed: {reason}")
-    say(out(), f"See them: patchlight bench report PLAN --store {store}", style="dim")
+    say(out(), f"See them: patchlight bench report {plan} --store {store}", style="dim")
 
 
 def tell_price(plan: Plan, device: str, *, as_json: bool) -> None:

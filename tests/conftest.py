@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,3 +22,12 @@ def shared() -> Path:
     if not (folder / "golden").is_dir():
         pytest.skip("needs the shared material: set PATCHLIGHT_SHARED, or put it as `shared` beside the repository")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One for all tests: Playwright runs once in a thread."""
+    from browser import launched
+
+    with launched() as found:
+        yield found

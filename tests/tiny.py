@@ -196,7 +196,7 @@ def pairs(*names: str) -> list[tuple[str, str]]:
 
 QUICK = {"steps": 3, "samples": 3, "window": 16, "stride": 8, "threshold": 0.6}
 OWN = {
-    "score_cam": {"top": 12, "relu": False},  # of random channels nothing may be left above 0
+    "score_cam": {"relu": False},  # of random channels nothing may be left above 0
     "shapley": {"samples": 24, "grid": (2, 3)},  # the fewest for so many cells
     "lime": {"samples": 24, "grid": (2, 3)},
 }

@@ -20,7 +20,7 @@ from patchlight.tracing.as_found import as_found
 from patchlight.tracing.trace import Recorder, block_hooks, first_tensor, trace
 
 # enough to see that a method runs; what ReLU cuts off may be everything
-SMALL = {"steps": 2, "samples": 2, "relu": False, "window": 112, "stride": 112, "top": 4, "threshold": 0.5, "grid": (2, 2)}
+SMALL = {"steps": 2, "samples": 2, "relu": False, "top": 4, "threshold": 0.5, "grid": (2, 2)}
 OWN = {"shapley": {"samples": 16}}  # the fewest for four cells
 MOST_TOKENS = {"attention_flow": 300}  # where the work is not in the passes, and more tokens would take minutes
 PASS = Taps("logit", frozenset({"attention"}))  # what most methods ask of the forward pass
@@ -173,7 +173,9 @@ def tried(method: Method, subject: Subject, images: Tensor, layout: Layout) -> F
         return Finding(
             method.name, works=False, reason=f"not tried: {layout.tokens} tokens take it minutes, up to {most} seconds"
         )
-    settings = {name: value for name, value in SMALL.items() if name in method.settings} | OWN.get(method.name, {})
+    half = min(images.shape[-2:]) // 2
+    wanted = {**SMALL, "window": half, "stride": half}
+    settings = {name: value for name, value in wanted.items() if name in method.settings} | OWN.get(method.name, {})
     try:
         found = compare(subject, images, {method.name: settings})[method.name].scores
     except PatchlightError as error:

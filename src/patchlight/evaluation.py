@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from patchlight.api import BATCH, check_logits, explain
 from patchlight.core.annotations import Annotations
-from patchlight.core.errors import PictureError, SettingError
+from patchlight.core.errors import PictureError, SettingError, TargetError
 from patchlight.core.grid import to_pixels
 from patchlight.core.maps import read_maps, seen_map
 from patchlight.core.metric import Case, Found, Metric, get_metric
-from patchlight.core.score import Score
+from patchlight.core.score import Score, added
 from patchlight.core.source import Source, open_source
 from patchlight.explanation import Explanation
 from patchlight.metrics._pictures import Pictures
@@ -40,7 +40,7 @@ class Job:
 def evaluate(
     subject: Subject | nn.Module | str,
     images: Any,
-    e: Explanation | Tensor | str | Path,
+    e: Explanation | Tensor | Sequence[Any] | str | Path,
     metric: str = "deletion",
     labels: Any = None,
     masks: Any = None,
@@ -55,8 +55,9 @@ def evaluate(
 
     subject, images: as for `explain`; images may be `Item`s, which bring labels, boxes and masks. e: an Explanation, or bare
     scores (B, H, W) at the model's input size or at that of the picture, or (B, h, w) on a grid, which are enlarged bilinearly,
-    or a file of them (.npz, .npy, PNG). labels: class numbers or names. masks, boxes: one for each picture, in the picture's
-    own pixels (`Item` says how) or in those of a given tensor.
+    or a list of such maps, or a file of them (.npz, .npy, PNG). labels: class numbers or names. masks, boxes: one for each
+    picture, in the picture's own pixels (`Item` says how) or in those of a given tensor. None stands for a label, a mask or
+    boxes that are not known: that picture has no value in metrics that need them.
     batch_size: pictures scored at once (found by itself). seed: for metrics that draw. progress: called with (done, all).
     Other keywords are the metric's settings: `patchlight metrics NAME` shows them.
     """
@@ -70,7 +71,7 @@ def evaluate(
 def evaluate_many(
     subject: Subject | nn.Module | str,
     images: Any,
-    e: Explanation | Tensor | str | Path,
+    e: Explanation | Tensor | Sequence[Any] | str | Path,
     metrics: Sequence[str] | Mapping[str, Mapping[str, Any]],
     labels: Any = None,
     masks: Any = None,
@@ -142,15 +143,44 @@ def check_needs(job: Job, told: Annotations, e: Any) -> None:
             raise SettingError(f"{job.metric.name} needs {need}, but none came. Give {need}, or Items with them, or --data.")
 
 
-def given_maps(e: Explanation | Tensor, source: Source) -> tuple[Tensor, Tensor]:
+def given_maps(e: Any, source: Source) -> tuple[Tensor, Tensor]:
     """(B, h, w) scores as they came, in float32 or better, and (B,) the classes they are for, -1 where unknown."""
-    raw = e.scores if isinstance(e, Explanation) else torch.as_tensor(e)
+    raw = e.scores if isinstance(e, Explanation) else bare_maps(e, source)
+    raw = raw[None] if raw.dim() == 2 and len(source) == 1 else raw
     if raw.dim() != 3 or not raw.numel():
         raise PictureError(f"maps are (B, H, W), but {tuple(raw.shape)} came. Give e, e.pixels or e.tokens.")
     if len(raw) != len(source):
         raise PictureError(f"{len(source)} pictures need {len(source)} maps, but {len(raw)} came. Give one map for each picture.")
     maps = raw.detach().to(torch.promote_types(raw.dtype, torch.float32))
     return maps, e.target if isinstance(e, Explanation) else torch.full((len(raw),), -1)
+
+
+def bare_maps(e: Any, source: Source) -> Tensor:
+    """A tensor, an array, or a list of maps; where these differ in size, each carried to the model's input for itself."""
+    try:
+        if not isinstance(e, (list, tuple)):
+            return real(torch.as_tensor(e))
+        rows = [real(torch.as_tensor(m)) for m in e]
+        if not rows:
+            raise ValueError("it is empty")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PictureError(f"maps are numbers (B, H, W), but a {type(e).__name__} came ({error}). Give a tensor.") from error
+    if len({r.shape for r in rows}) > 1 and len(rows) == len(source) and source.tensor is None:
+        arrays = [r.detach().double().cpu().numpy() for r in rows]
+        rows = [torch.from_numpy(seen_map(source.preprocess, a, source.extent(i))) for i, a in enumerate(arrays)]
+    shapes = sorted({tuple(r.shape) for r in rows})
+    if len(shapes) != 1:
+        raise PictureError(
+            f"the maps have different sizes ({', '.join(map(str, shapes[:4]))}), and are not those of their pictures. "
+            "Give all at the model's input size, at their picture's own, or on one grid."
+        )
+    return torch.stack(rows)
+
+
+def real(rows: Tensor) -> Tensor:
+    if rows.is_complex():
+        raise ValueError("complex numbers")
+    return rows
 
 
 def again(subject: Subject, e: Any) -> Callable[..., Tensor] | None:
@@ -186,13 +216,15 @@ class Run:
         if len(sound) < len(case):
             case = case.part(sound)
         found = self.drive(case, start) if len(case) else {}
-        return {job.label: spread(found.get(job.label), sound, stop - start) for job in self.jobs}
+        known = {job.label: self.labelled(job, found[job.label], start + sound) for job in self.jobs if found}
+        return {job.label: spread(known.get(job.label), sound, stop - start) for job in self.jobs}
 
     def case(self, start: int, stop: int) -> Case:
         like = torch.empty(0, device=self.subject.device, dtype=self.subject.dtype)
         images = self.source.batch(start, stop, like=like)
         size = (int(images.shape[-2]), int(images.shape[-1]))
         told = self.told.part(start, stop, size=size, device=images.device)
+        told["labels"] = None if told["labels"] is None else told["labels"].clamp_min(0)  # `labelled` takes out the unknown ones
         return Case(
             images=images,
             pixels=self.pixels(start, stop, size).to(images.device),
@@ -210,18 +242,33 @@ class Run:
         maps = self.maps[start:stop]
         if maps.shape[1:] == size:
             return maps
-        if maps.shape[1] <= size[0] and maps.shape[2] <= size[1]:
+        ours = self.explain is not None or self.source.tensor is not None
+        if ours and maps.shape[1] <= size[0] and maps.shape[2] <= size[1]:
             return to_pixels(maps, size)
-        found = []
-        for index, values in enumerate(maps, start):
-            own = self.source.extent(index)
-            if tuple(values.shape) != own[::-1]:
-                raise PictureError(
-                    f"the map of {self.source.name(index)} is {tuple(values.shape)}: larger than the model's input {size}, "
-                    f"and not of the size of its picture {own[::-1]} (height, width). Give one of these sizes, or a grid."
-                )
-            found.append(torch.from_numpy(seen_map(self.source.preprocess, values.cpu().numpy(), own)))
-        return torch.stack(found)
+        return torch.stack([self.seen(index, values, size) for index, values in enumerate(maps, start)])
+
+    def seen(self, index: int, values: Tensor, size: tuple[int, int]) -> Tensor:
+        """(H, W): a picture may be smaller than the model's input, so its own size is asked for before a grid is."""
+        own = self.source.extent(index)
+        if tuple(values.shape) == own[::-1]:
+            return torch.from_numpy(seen_map(self.source.preprocess, values.cpu().numpy(), own)).to(values)
+        if values.shape[0] <= size[0] and values.shape[1] <= size[1]:
+            return to_pixels(values[None], size)[0]
+        raise PictureError(
+            f"the map of {self.source.name(index)} is {tuple(values.shape)}: larger than the model's input {size}, "
+            f"and not of the size of its picture {own[::-1]} (height, width). Give one of these sizes, or a grid."
+        )
+
+    def labelled(self, job: Job, found: Found, numbers: Tensor) -> Found:
+        """Without a value for the pictures whose label is not known, where the metric reads labels."""
+        if self.told.labels is None or "labels" not in job.metric.needs(job.settings):
+            return found
+        unknown = torch.tensor([self.told.labels[i] < 0 for i in numbers.tolist()], device=found.values.device)
+        if not unknown.any():
+            return found
+        curve = None if found.curve is None else found.curve.masked_fill(unknown[:, None], torch.nan)
+        note = f"{int(unknown.sum())} pictures without a label: no value"
+        return replace(found, values=found.values.masked_fill(unknown, torch.nan), curve=curve, notes=(*found.notes, note))
 
     def sound(self, pixels: Tensor, start: int) -> Tensor:
         """The numbers of the maps that can be read; the others, and those that say nothing, are named."""
@@ -242,6 +289,7 @@ class Run:
         mean, std = self.subject.preprocess.mean, self.subject.preprocess.std
         black = (-mean[0] / std[0], -mean[1] / std[1], -mean[2] / std[2])
         pictures = Pictures(case, self.subject.scorer.in_batches_of(self.batch_size), black)
+        reads = any("labels" in job.metric.needs(job.settings) for job in self.jobs)
         running, found = {}, {}
         for job in self.jobs:
             step = job.metric.function(case, **job.settings)
@@ -255,6 +303,7 @@ class Run:
             for label, (steps, edits) in running.items():
                 answer = pictures.answer(edits)
                 check_logits(answer.flatten(1), start)
+                check_labels(case.labels if reads else None, answer.shape[-1])
                 try:
                     following[label] = steps, steps.send(answer)
                 except StopIteration as done:
@@ -275,7 +324,15 @@ class Run:
             at=next((p.at for p in parts if p.at is not None), None),
             parts={n: torch.cat([p.parts.get(n, empty(p.values, shapes[n])) for p in parts]) for n in names},
             names=tuple(self.source.name(i) for i in range(len(self.source))),
-            notes=tuple(dict.fromkeys([*self.notes, *(n for p in parts for n in p.notes)])),
+            notes=tuple(dict.fromkeys([*self.notes, *added(n for p in parts for n in p.notes)])),
+        )
+
+
+def check_labels(labels: Tensor | None, classes: int) -> None:
+    if labels is not None and int(labels.max()) >= classes:
+        raise TargetError(
+            f"labels: {int(labels.max())} came, but the model counts its classes from 0 to {classes - 1}. "
+            "Give labels in the model's own numbers."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchlight.bench.opened import Opened, spread
+from patchlight.bench.opened import spread
 from patchlight.bench.plan import changed, open_plan, read_plan, ready_plans
 from patchlight.core.errors import SettingError
 from patchlight.data import datasets
@@ -74,12 +74,11 @@ def test_a_slice_is_spread_evenly():
 @pytest.mark.parametrize("name", ready_plans())
 def test_a_ready_plan_names_only_what_there_is(name):
     plan = open_plan(name)
-    opened = Opened(plan)
     assert plan.title
     for label in plan.methods:
         assert plan.method(label)[0]
     for label in plan.metrics:
-        assert opened.metric(label)[0]
+        assert plan.metric(label)[0]
     for label, entry in plan.data.items():
         kind = datasets()[str(entry.get("name", label))]
         kind.resolve({k: v for k, v in entry.items() if k not in ("name", "root", "count", "start")})

@@ -14,7 +14,7 @@ from patchlight.bench import drive, report
 from patchlight.bench.numbers import tables
 from patchlight.bench.page import page
 from patchlight.bench.plan import read_plan
-from patchlight.bench.price import price
+from patchlight.bench.price import lasting, price
 from patchlight.bench.query import ask
 from patchlight.bench.store import Store
 from patchlight.cli import app
@@ -65,7 +65,7 @@ def test_markdown_says_n_interval_baseline_and_failure(table, plan):
     assert "n = 7 pictures" in text
     assert "random°" in text
     assert re.search(r"rollout \| (\*\*)?\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\] \(\d\)", text)
-    assert "| cam | deletion | 7 | cam cannot explain" in text
+    assert "| cam | all metrics | 14 | cam cannot explain" in text
     assert "Wilcoxon" in text
 
 
@@ -136,7 +136,7 @@ def test_the_price_names_passes_and_what_was_seen(plan):
     assert (found.forwards, found.backwards) == (7 * 2, 7 * 1)  # one trace for three methods; random only looks
     assert found.hours > 0
     assert all(r.probed for r in found.rows)
-    assert "hours by one worker" in found.lines()[0]
+    assert "second by one worker" in found.lines()[0].replace("seconds", "second")
     assert json.dumps(found.record())
 
 
@@ -153,3 +153,86 @@ def test_without_duckdb_the_extra_is_named(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(PatchlightError, match="is answered by DuckDB, which is missing"):
         ask(str(place / "store"), "select 1")
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"), [(1e-5, "under a second"), (0.01, "36 seconds"), (0.5, "30 minutes"), (3.25, "3.2 hours")]
+)
+def test_a_price_is_told_in_a_unit_that_says_something(hours, words):
+    assert lasting(hours) == words
+
+
+def made(metric, picture, method="m", seed=0, error=None, **more):
+    """A row as a run writes it."""
+    from patchlight.core.metric import get_metric
+
+    settings = json.dumps(get_metric(metric).resolve({}))
+    return {"cell": f"{method}{metric}{seed}", "model": "v", "data": "d", "method": method, "metric": metric,
+            "method_name": "random", "method_settings": "{}", "metric_name": metric, "metric_settings": settings,
+            "target": "predicted", "seed": seed,
+            "precision": "float32", "picture": picture, "content": picture, "index": 0, "value": None if error else 0.5,
+            "error": error, **more}  # fmt: skip
+
+
+def table_of(rows):
+    import pyarrow as pa
+
+    from patchlight.bench.store import SCHEMA
+
+    (found,) = tables(pa.Table.from_pylist(rows, schema=SCHEMA))
+    return found
+
+
+def test_a_pooled_number_is_the_one_of_evaluate_and_the_mean_over_seeds():
+    """Pixels are summed over the data set before they are divided; a second seed counts as much as the first."""
+    import torch
+
+    from patchlight.core.metric import get_metric
+    from patchlight.core.score import Score
+
+    metric = get_metric("mean_iou")
+    rng = torch.Generator().manual_seed(0)
+    expected, rows = [], []
+    for seed in (0, 1):
+        parts = {n: torch.rand(6, generator=rng, dtype=torch.float64) for n in ("tp", "fp", "fn", "tn")}
+        score = Score(metric=metric, settings=metric.resolve({}), values=torch.full((6,), 0.5), parts=parts,
+                      names=tuple(f"p{i}" for i in range(6)))  # fmt: skip
+        expected.append(score.mean)
+        for i in range(6):
+            one = {n: p[i].tolist() for n, p in parts.items()}
+            rows.append(made("mean_iou", f"p{i}", seed=seed, parts=json.dumps(one)))
+    found = table_of(rows).columns[0].estimates["m"]
+    assert found.mean == pytest.approx(sum(expected) / 2)
+    assert expected[0] != pytest.approx(expected[1])
+    assert found.low < found.mean < found.high
+    assert found.n == 6
+
+
+def test_one_picture_has_no_interval_in_any_form():
+    found = [table_of([made("deletion", "p")])]
+    for text in (report.as_csv(found), report.as_latex(found), report.markdown(found)):
+        assert "nan" not in text
+
+
+def test_many_pictures_that_cannot_be_read_are_few_lines():
+    rows = [made(k, f"p{i}", method=m, error=f"no p{i}") for i in range(50) for m in "ab" for k in ("deletion", "insertion")]
+    lines = report.markdown_failures(table_of(rows))
+    assert len(lines) < 30
+    assert any("all methods | all metrics | 4 | no p0" in line for line in lines)
+    assert any("120 | 30 other reasons" in line for line in lines)
+
+
+def test_labels_are_text_on_the_page_and_published_numbers_are_there(text):
+    plan = read_plan(text + '[published."a <b> paper"]\nvtranm = { AOPC = 0.297 }\n', name="p")
+    rng = iter(range(10**6))
+    rows = [made("deletion", f"p{i}", method=m, value=next(rng) % 7 / 7) for i in range(9) for m in ("<i>a</i>", "b")]
+    html = page([table_of(rows)], plan)
+    assert "<i>a" not in html.replace("&lt;i&gt;", "")
+    assert "a &lt;b&gt; paper" in html
+    assert "0.297" in html
+
+
+def test_json_of_sql_takes_whatever_sql_gives(place):
+    query = "select 'nan'::double as a, [1.0, 'inf'::double] as b, date '2026-01-02' as c, 1.5::decimal(4,2) as d, null as e"
+    found = RUN.invoke(app, ["bench", "sql", query, "--store", str(place / "store"), "--json"])
+    assert json.loads(found.stdout) == [{"a": None, "b": [1.0, None], "c": "2026-01-02", "d": "1.50", "e": None}]

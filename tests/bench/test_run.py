@@ -94,7 +94,8 @@ def test_a_run_stopped_anywhere_ends_like_an_undisturbed_one(plan, tmp_path, und
     job, _ = drive.bench(plan, str(tmp_path), device="cpu", threads=1)
     stops = 0
     while todo := list(drive.shards(Opened(plan, "cpu"), job.store.done())):
-        rows, cells = next(Worker(job).rows(todo[0]))
+        _, rows = next(Worker(job).rows(todo[0]))
+        cells = tuple({r["cell"]: None for r in rows})
         job.store.write(rows, Work(cells, todo[0].pictures, todo[0].start, todo[0].stop - todo[0].start))
         stops += 1
     assert stops == 12
@@ -180,5 +181,113 @@ def test_a_shard_without_a_single_picture_fails_by_its_reason(plan):
     from patchlight.bench.opened import Pictures
 
     worker = Worker(drive.bench(plan, "memory://none", device="cpu")[0])
-    none = worker.map(worker.opened.subject("small"), Pictures([], [], []), None, "random")  # type: ignore[arg-type]
+    none = worker.map(worker.opened.subject("small"), Pictures([], [], {}, []), None, "random")  # type: ignore[arg-type]
     assert "none of the pictures of this shard could be read" in str(none)
+
+
+def of_group(group: int) -> list[int]:
+    """The processes of a group that still run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its = entry.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(its) == group and state != "Z":
+            found.append(int(entry.parent.name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_worker_behind(text, tmp_path, number):
+    """Ctrl-C stops the workers in the middle of a shard; those whose parent was killed end by themselves."""
+    file, store, said = tmp_path / "small.toml", tmp_path / "store", tmp_path / "said"
+    file.write_text(text.replace("count = 7", "count = 60"), encoding="utf-8")
+    command = [sys.executable, "-c", RUN, "bench", "run", str(file), "--store", str(store), "--device", "cpu", "--workers", "2"]
+    with said.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, start_new_session=True)
+    until = time.monotonic() + 120
+    while not list(store.glob("parts/*")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    assert len(of_group(process.pid)) >= 3, said.read_text(encoding="utf-8")
+    process.send_signal(number)
+    process.wait(timeout=60)
+    while of_group(process.pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not of_group(process.pid)
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        assert "Traceback" not in said.read_text(encoding="utf-8")
+
+
+def test_a_method_that_breaks_in_a_shared_trace_takes_no_other_with_it(plan, tmp_path, undisturbed, monkeypatch):
+    """Whatever it raises."""
+    from patchlight.core.registry import get
+
+    def broken(*_args, **_kwargs):
+        raise KeyError("a bug of its own")
+
+    monkeypatch.setitem(get("rollout").__dict__, "function", broken)
+    finished(plan, tmp_path)
+    rows = Store(str(tmp_path)).table().to_pylist()
+    assert {r["error"] for r in rows if r["method"] == "rollout"} == {"KeyError: 'a bug of its own'"}
+    whole = [r for r in undisturbed[0].to_pylist() if r["method"] == "transformer_mm"]
+    assert [r["value"] for r in rows if r["method"] == "transformer_mm"] == [r["value"] for r in whole]
+
+
+def test_what_failed_is_done_again_when_asked(plan, tmp_path, undisturbed, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setattr("patchlight.bench.run.explain", without_memory)
+        without.setattr("patchlight.bench.run.compare", without_memory)
+        finished(plan, tmp_path)
+    assert finished(plan, tmp_path).rows == 0
+    job, todo = drive.bench(plan, str(tmp_path), device="cpu", threads=1, retry=True)
+    drive.drive(job, todo)
+    assert without_measured(job.store.table()).equals(without_measured(undisturbed[0]))
+
+
+def without_memory(*_args, **_kwargs):
+    raise MemoryError("somebody else has it")
+
+
+def test_a_full_disk_is_one_sentence_and_costs_nothing(plan, text, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from patchlight.bench import store as stores
+    from patchlight.cli import app
+
+    file, place, write, parts = tmp_path / "small.toml", tmp_path / "store", stores.pq.write_table, []
+    file.write_text(text, encoding="utf-8")
+
+    def full(table, where, **options):
+        if len(parts) == 3:
+            raise OSError(28, "No space left on device")
+        parts.append(where)
+        write(table, where, **options)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(stores.pq, "write_table", full)
+        found = CliRunner().invoke(app, ["bench", "run", str(file), "--store", str(place), "--device", "cpu"])
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2
+    assert "No space left on device). What was finished before is complete and stays. Make room" in said
+    assert "Traceback" not in said
+    assert Store(str(place)).table().num_rows == 3 * 6
+    assert finished(plan, place).rows == 56 - 18
+
+
+def test_the_precision_of_a_plan_holds_for_masking_methods_too(plan):
+    """Left to themselves they score in half precision where the device gains from it."""
+    shard = next(iter(drive.shards(Opened(plan, "cpu"), set())))
+    worker = Worker(drive.bench(plan, "memory://half", device="cpu")[0])
+    assert worker.options(shard)["autocast"] is False
+    worker = Worker(drive.bench(replace(plan, precision="bf16"), "memory://half", device="cpu")[0])
+    assert worker.options(shard)["autocast"] is True
+
+
+def test_a_key_is_made_once(plan, monkeypatch):
+    """It comes with every row, and asks the files of seven packages for their versions."""
+    opened = Opened(plan, "cpu")
+    one = opened.cell("small", "random", "deletion", "predicted", 0)
+    monkeypatch.setattr("patchlight.bench.opened.packages", lambda: pytest.fail("asked again"))
+    assert opened.cell("small", "random", "deletion", "predicted", 0) is one

@@ -156,10 +156,10 @@ def test_what_was_written_before_ctrl_c_stays(run, photo, tmp_path, monkeypatch)
 
     given, explained = [photo(f"{i}.png") for i in range(3)], _run.Job.explain
 
-    def once(self, batch):
+    def once(self, batch, *others):
         if batch.name(0) == "1.png":
             raise KeyboardInterrupt
-        return explained(self, batch)
+        return explained(self, batch, *others)
 
     monkeypatch.setattr(_run.Job, "explain", once)
     result = explain(run, *given, "--out", tmp_path / "out", "--batch-size", "1", "--method", "centre")

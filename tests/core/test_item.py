@@ -122,6 +122,31 @@ def test_a_map_as_large_as_its_picture_goes_through_the_crop():
     assert pl.evaluate(subject, [picture], torch.tensor(mask)[None].double(), "pointing_game", boxes=[[box]]).mean == 1
 
 
+def test_a_map_of_a_picture_smaller_than_the_input_is_no_grid():
+    """It goes through the crop as any other; a map that is smaller still is a grid."""
+    subject = pl.load(tiny.fresh("vit"), preprocess=pl.Preprocess((32, 32), resize=32))
+    picture, own, box = Image.new("RGB", (30, 15), (9, 99, 200)), torch.zeros(15, 30), [[15, 0, 17, 15]]
+    own[7, 15] = 1  # in the middle; column 0 is cut off
+    assert pl.evaluate(subject, picture, own, "pointing_game", boxes=box).mean == 1
+    seen = torch.from_numpy(seen_map(subject.preprocess, own.numpy(), picture.size))
+    for metric, options in {"energy": {"boxes": box}, "deletion": {"steps": 8}}.items():
+        found, wanted = (pl.evaluate(subject, picture, m, metric, **options).mean for m in (own, seen))
+        assert found == pytest.approx(wanted, rel=1e-6)
+    grid = torch.rand(5, 5)
+    found = pl.evaluate(subject, picture, grid, "energy", boxes=box).mean
+    enlarged = torch.nn.functional.interpolate(grid[None, None], size=(32, 32), mode="bilinear")[0]
+    assert found == pytest.approx(pl.evaluate(subject, picture, enlarged, "energy", boxes=box).mean, rel=1e-6)
+
+
+def test_maps_of_pictures_of_different_sizes_come_as_a_list():
+    subject = pl.load(tiny.fresh("vit"), preprocess=pl.Preprocess((32, 32), resize=32))
+    pictures = [Image.new("RGB", size, (9, 99, 200)) for size in ((30, 15), (64, 48))]
+    rows = [torch.rand(p.height, p.width) for p in pictures]
+    found = pl.evaluate(subject, pictures, rows, "entropy").values
+    alone = [pl.evaluate(subject, p, r, "entropy").mean for p, r in zip(pictures, rows, strict=True)]
+    assert found.tolist() == pytest.approx(alone, rel=1e-6)
+
+
 def test_the_map_of_a_picture_is_found_by_name(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"x")
     (tmp_path / "b.rollout.npz").write_bytes(b"x")

@@ -240,7 +240,7 @@ MODES: dict[str, Callable[[], Any]] = {"no_grad": torch.no_grad, "enable_grad": 
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("method", [m.name for m in discover().values()])
+@pytest.mark.parametrize("method", [m.name for m in discover().values() if not m.requires])
 def test_same_numbers_in_the_callers_mode(method, mode):
     network = next(n for n in SEEN if discover()[method] in tiny.served(n) or n == SEEN[-1])
     subject, images = holding(network), pictures(network)

@@ -6,6 +6,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -28,12 +29,14 @@ SERVED = [(model, name) for model in EMBEDDED for name, m in discover().items() 
 
 
 CHEAP = {"steps": 2, "samples": 4, "window": 64, "stride": 64, "channels": 12}  # enough to see that a map says something
+OWN = {"shapley": {"grid": (2, 2), "samples": 16}}  # the fewest for four cells
 MANY = 60  # passes a picture, above which a method is tried on one photo only
 
 
-def settings_and_photos(name: str) -> tuple[dict[str, int], list[str]]:
+def settings_and_photos(name: str) -> tuple[dict[str, Any], list[str]]:
     method = get(name)
     settings = {k: v for k, v in CHEAP.items() if k in method.settings and int in alternatives(method.settings[k].type)}
+    settings |= OWN.get(name, {})
     passes = method.cost(method.resolve(settings))
     photos = sorted(str(p) for p in PHOTOS.glob("*.jpg"))
     heavy = passes.forwards + passes.backwards > MANY or name in MOST_TOKENS

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import patchlight as pl
 import tiny
 from patchlight.core.metric import Case, Edit
-from patchlight.core.score import together
+from patchlight.core.score import added, together
 from patchlight.core.scoring import Scorer
 from patchlight.metrics._pictures import Pictures
 
@@ -227,9 +228,20 @@ def test_batches_put_together_are_the_whole():
         ({"e": maps()[:, None]}, r"maps are \(B, H, W\), but \(3, 1, 32, 32\) came"),
         ({"e": torch.rand(3, 64, 64)}, r"larger than the model's input \(32, 32\), and not of the size of its picture"),
         ({"labels": [1]}, "labels: 3 pictures need 3 entries, but 1 came"),
-        ({"labels": [1, 2, None]}, "labels: expected class numbers or names, but None came"),
+        ({"labels": [1, 2, {}]}, "labels: expected class numbers or names, but {} came"),
+        ({"labels": [1, 2, -1]}, "labels: -1 came, but classes are whole numbers from 0. Give None"),
+        ({"labels": [1, 2, 1.5]}, "labels: 1.5 came, but classes are whole numbers from 0"),
+        (
+            {"labels": [1, 2, 7], "metric": "positive_perturbation"},
+            "labels: 7 came, but the model counts its classes from 0 to 6. Give labels in the model's own numbers",
+        ),
+        ({"labels": [1, 2, 7], "of": "label"}, "labels: 7 came, but the model counts"),
+        ({"e": maps().to(torch.complex64)}, r"maps are numbers \(B, H, W\), but a Tensor came \(complex numbers\)"),
+        ({"e": [maps()[0], "map", maps()[2]]}, r"maps are numbers \(B, H, W\), but a list came"),
+        ({"e": []}, r"maps are numbers \(B, H, W\), but a list came \(it is empty\)"),
+        ({"e": [torch.rand(4, 4), torch.rand(5, 5), torch.rand(4, 4)]}, r"the maps have different sizes \(\(4, 4\), \(5, 5\)\)"),
         ({"metric": "area", "masks": torch.ones(3, 16, 16).int()}, r"the mask of picture 0 is \(16, 16\), but the picture is"),
-        ({"metric": "area", "masks": torch.ones(3, 32, 32)}, "of integers or truth values, but torch.float32"),
+        ({"metric": "area", "masks": torch.rand(3, 32, 32)}, "of whole numbers or truth values, but torch.float32"),
         ({"metric": "area", "boxes": [[[5, 5, 5, 9]]] * 3}, r"the box \[5.0, 5.0, 5.0, 9.0\] is empty: expected x0 < x1"),
         ({"metric": "area", "boxes": [[[5, 5, 9]]] * 3}, r"boxes of a picture are \[\[x0, y0, x1, y1\]"),
     ],
@@ -238,6 +250,82 @@ def test_a_wrong_call_is_told_what_to_do(given, message):
     given = {"e": maps(), "metric": "deletion", **given}
     with pytest.raises(pl.PatchlightError, match=message):
         pl.evaluate(tiny.subject("vit"), tiny.pictures(), given.pop("e"), **given)
+
+
+def test_maps_and_what_belongs_to_a_picture_come_in_every_usual_form():
+    subject, images, rows = tiny.subject("vit"), tiny.pictures(), maps()
+    whole = pl.evaluate(subject, images, rows, "deletion", steps=np.int64(4))
+    for e in (list(rows), [m.numpy() for m in rows], rows.numpy(), rows.tolist()):
+        assert pl.evaluate(subject, images, e, "deletion", steps=4).values.tolist() == pytest.approx(
+            whole.values.tolist(), abs=1e-6
+        )
+    assert pl.evaluate(subject, images[0], rows[0], "deletion", steps=4).values.tolist() == pytest.approx(
+        whole.values[:1].tolist()
+    )
+    truth = (maps(seed=3) > 0.5).int()
+    wanted = pl.evaluate(subject, images, rows, "jaccard", masks=truth, threshold=np.float32(0.5)).values.tolist()
+    for masks in (
+        truth.double(),
+        truth.bool(),
+        list(truth.numpy()),
+        [Image.fromarray(t.numpy().astype(np.uint8)) for t in truth],
+    ):
+        assert pl.evaluate(subject, images, rows, "jaccard", masks=masks).values.tolist() == wanted
+    for masks in (truth[0], truth[0].numpy(), Image.fromarray(truth[0].numpy().astype(np.uint8)), lambda: truth[0].numpy()):
+        assert pl.evaluate(subject, images[:1], rows[:1], "jaccard", masks=masks).values.tolist() == wanted[:1]
+    for boxes in (
+        [0, 0, 16, 32],
+        [[0, 0, 16, 32]],
+        [[[0, 0, 16, 32]]],
+        [[0, 0, 8, 32], [8, 0, 16, 32]],
+        np.array([0, 0, 16, 32]),
+    ):
+        assert pl.evaluate(subject, images[:1], rows[:1], "area", boxes=boxes).mean == 0.5
+    for labels in (torch.tensor(3), np.int64(3), 3, [3.0] * 3, torch.full((3,), 3)):
+        score = pl.evaluate(subject, images, rows, "positive_perturbation", labels=labels)
+        assert (
+            score.values.tolist() == pl.evaluate(subject, images, rows, "positive_perturbation", labels=[3, 3, 3]).values.tolist()
+        )
+
+
+def test_what_is_not_known_of_one_picture_costs_only_that_picture():
+    subject, images, rows = tiny.subject("vit"), tiny.pictures(), maps()
+    truth = (maps(seed=3) > 0.5).int()
+    calls = {
+        "positive_perturbation": {"labels": [1, None, 2]},
+        "mean_iou": {"masks": [truth[0], None, truth[2]]},
+        "pixel_accuracy": {"masks": [truth[0], None, truth[2]]},
+        "two_sided_map": {"masks": [truth[0], None, truth[2]]},
+        "energy": {"boxes": [[[0, 0, 9, 9]], None, [[4, 4, 9, 9]]]},
+        "max_box_acc": {"boxes": [[[0, 0, 9, 9]], (), [[4, 4, 9, 9]]]},
+    }
+    for metric, given in calls.items():
+        score = pl.evaluate(subject, images, rows, metric, **given)
+        kind = next(iter(given))
+        others = {kind: [given[kind][0], given[kind][2]]}
+        alone = pl.evaluate(subject, images[[0, 2]], rows[[0, 2]], metric, **others)
+        assert score.values.isnan().tolist() == [False, True, False]
+        assert score.mean == pytest.approx(alone.mean, rel=1e-9)
+        assert any(n.startswith("1 pictures without") for n in score.notes), metric
+    score = pl.evaluate(subject, images, rows, "deletion", steps=2, of="label", labels=[1, None, 2])
+    assert score.curve.isnan().any(1).tolist() == [False, True, False]
+    assert pl.evaluate(subject, images, rows, "deletion", steps=2, labels=[1, None, 7]).n == 3  # reads no labels
+
+
+def test_counts_of_several_batches_are_added_up():
+    notes = ["2 maps explain another", "3 maps explain another", "1 of 16 maps", "2 of 4 maps", "a.png: broken", "a.png: broken"]
+    assert added(notes) == ("5 maps explain another", "3 of 20 maps", "a.png: broken")
+    score = pl.evaluate(tiny.subject("vit"), tiny.pictures(count=18), maps(18), "energy", boxes=[None] * 17 + [[[0, 0, 9, 9]]])
+    assert score.notes == ("17 pictures without any object in what the model sees: no value",)
+
+
+def test_the_interval_does_not_depend_on_how_much_is_drawn_at_once(monkeypatch):
+    def interval():
+        return pl.evaluate(tiny.subject("vit"), tiny.pictures(count=4), maps(4), "sparseness").interval
+
+    whole = interval()
+    monkeypatch.setattr("patchlight.core.score.AT_ONCE", 4 * 300)
+    assert interval() == pytest.approx(whole, rel=1e-12)
 
 
 def test_no_metrics_is_a_wrong_call():

@@ -141,7 +141,8 @@ WRONG = [
     ("occlusion", {"stride": 0}, "occlusion: window and stride take 1 or more pixels, but 32 and 0 came"),
     ("occlusion", {"fill": float("inf")}, "occlusion: fill takes a finite number in normalised units, but inf came"),
     ("occlusion", {"fill": "blck"}, "occlusion: fill takes .* but 'blck' came. Did you mean 'black'"),
-    ("patch_intervention", {"grid": (19, 2)}, r"patch_intervention: grid takes \(rows, columns\) up to \(18, 26\)"),
+    ("patch_intervention", {"grid": (19, 2)}, r"patch_intervention: grid takes .* up to 18 x 26, but \(19, 2\) came"),
+    ("patch_intervention", {"grid": (2.0, 2)}, r"patch_intervention: grid takes .* but \(2.0, 2\) came"),
 ]
 
 

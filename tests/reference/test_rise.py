@@ -132,6 +132,7 @@ WRONG = [
     ({"keep": 1.0}, "rise: keep takes a share between 0 and 1, but 1.0 came"),
     ({"until": 0.0}, "until takes a relative standard error above 0, such as 0.05, but 0.0 came"),
     ({"drawn": torch.zeros(2, 8, 8)}, r"rise: drawn takes masks \(m, 16, 16\) or \(2, m, 16, 16\), but \(2, 8, 8\) came"),
+    ({"drawn": torch.full((2, 16, 16), torch.nan)}, "rise: drawn takes masks of finite numbers, but some of these are not"),
 ]
 
 

@@ -173,6 +173,30 @@ def test_draws_have_a_standard_error_that_tells_the_spread():
     assert 0.75 < told / spread < 1.33
 
 
+def test_the_noise_of_every_draw_is_the_pictures_own():
+    """Pictures with other numbers of masks in the batch do not shift it."""
+    options = {"threshold": 0.3, "draws": 3}
+    shown, insides = pictures(), {"insides": True}
+    found = tiny.explain("vit", "vit_cx", shown, 3, **options, **insides)
+    assert len({len(m) for m in found.insides["masks"]}) > 1
+    for index in range(len(shown)):
+        alone = tiny.explain("vit", "vit_cx", shown[index : index + 1], 3, **options)
+        close(alone.pixels, found.pixels[index : index + 1], 1e-12)
+
+
+def test_given_noise_follows_its_picture_into_micro_batches():
+    noise = torch.randn(3, 1, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    options = {"threshold": 5.0, "target": 3}  # one cluster each
+    found = tiny.explain("vit", "vit_cx", noise=noise, batch_size=2, **options)
+    for index, own in enumerate(noise):
+        close(
+            found.pixels[index],
+            tiny.explain("vit", "vit_cx", pictures()[index : index + 1], noise=own, **options).pixels[0],
+            1e-12,
+        )
+    assert torch.equal(tiny.explain("vit", "vit_cx", noise=noise.numpy(), batch_size=2, **options).pixels, found.pixels)
+
+
 def test_until_ends_the_draws():
     options = {"threshold": 0.3, "draws": 200, "until": 0.2}
     found = tiny.explain("vit", "vit_cx", **options)
@@ -219,6 +243,7 @@ WRONG = [
     ({"draws": 0}, r"vit_cx: samples takes 2 or more, draws 1 \(2 with until\), but 3 and 0 came"),
     ({"until": 0.1, "draws": 1}, r"draws 1 \(2 with until\), but 3 and 1 came"),
     ({"noise": torch.zeros(99, 3, 32, 32)}, r"vit_cx: noise takes \(K, 3, 32, 32\).* but \(99, 3, 32, 32\) came"),
+    ({"noise": torch.zeros(1, 3, 32, 32), "draws": 2}, "vit_cx: noise holds one draw, .* but 2 draws came"),
     ({"layer": "blocks.1.norm"}, "layer: the model has no module 'blocks.1.norm'. Did you mean 'blocks.1.norm"),
     ({"layer": "head"}, r"layer: 'head' puts out \(3, 7\), but feature maps"),
 ]

@@ -158,11 +158,21 @@ def test_windows_shifts_and_merges_are_read(name, shift, stages):
     assert len(grids) == stages
 
 
+TABLES = {  # the methods that go down to the pixels, and with them every table of rules
+    "conservative_lrp": {},
+    "attn_lrp": {},
+    "deep_taylor": {},
+    "lrp": {},
+    "lrp joint": {"rules": "joint"},
+}
+
+
+@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("name", FAMILIES)
-def test_relevance_knows_every_operation_and_accounts_for_all_of_it(name):
+def test_relevance_knows_every_operation_and_accounts_for_all_of_it(name, table):
     subject = family(name)
     images = torch.randn(1, 3, *subject.layout().size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = pl.explain(subject, images, "conservative_lrp", 1)
+    found = pl.explain(subject, images, table.split()[0], 1, **TABLES[table])
     assert found.pixels.isfinite().all()
     assert found.pixels.abs().amax() > 0
     kept = {cause: values.item() for cause, values in found.conservation.items()}

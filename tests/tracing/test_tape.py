@@ -108,6 +108,44 @@ def test_on_every_network_a_walk_with_plain_gradients_is_autograd(network):
     close(found, torch.autograd.grad(expected[:, 3].sum(), leaf)[0], 1e-10)
 
 
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        lambda x: x.softmax(-1, dtype=torch.float32).to(x.dtype),
+        lambda x: F.softmax(x, dim=-1, dtype=torch.float32).type_as(x),
+        lambda x: x.float().tanh().double(),
+        lambda x: x.to(torch.float32).tanh().to(x.dtype),
+        lambda x: x.to(dtype=torch.bfloat16).tanh().to(x.dtype),
+        lambda x: x.half().mean((2, 3), dtype=torch.float32).double(),
+    ],
+)
+def test_a_model_that_narrows_on_the_way_is_walked_in_the_precision_of_the_pass(narrowed):
+    """transformers' eager attention goes to float32 for its softmax: the rules would amplify that rounding."""
+
+    class Narrowing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            out = narrowed(x).flatten(1)
+            seen.append(out.dtype)
+            return out
+
+    seen, model, images = [], Narrowing(), pictures("vit", 2)
+    with taped(model, model, images, None, dtype=torch.float64) as tape:
+        assert not torch.equal(tape.logits, tape.logits.float().double())
+    assert seen == [torch.float64]
+
+
+@pytest.mark.parametrize("method", ["lrp", "transformer_attribution"])
+def test_relevance_does_not_depend_on_the_code_of_attention(method):
+    eager = tiny.fresh("hf_vit")
+    eager.set_attn_implementation("eager")
+    found = pl.explain(eager, pictures("hf_vit", 2), method, 3)
+    close(
+        found.scores / found.scores.abs().max(),
+        (e := tiny.explain("hf_vit", method, pictures("hf_vit", 2), 3)).scores / e.scores.abs().max(),
+        1e-10,
+    )
+
+
 # -- an operation without a rule ----------------------------------------------------------------------------------------
 
 

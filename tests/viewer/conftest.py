@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.resources import as_file
 from pathlib import Path
 from typing import Any
@@ -10,16 +9,9 @@ from typing import Any
 import pytest
 
 import patchlight as pl
-from browser import launched
 from patchlight.models.embedded import asset
 
 METHODS = ("raw_attention", "grad_cam", "transformer_mm", "vtranm", "saliency")
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="session")

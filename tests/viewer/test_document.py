@@ -128,6 +128,8 @@ def test_insides_are_told_by_shape_alone():
     assert rows["mask"]["gallery"]
     assert rows["mask"]["maps"][0]["score"] == 29
     assert len(rows["mask"]["maps"]) == 24
+    uneven = {"mask": [masks[0], masks[0, :5]], "score": [torch.arange(30.0), torch.arange(5.0)]}
+    assert [len(shown(uneven, layout, k)[0]["maps"]) for k in (0, 1)] == [24, 5]
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

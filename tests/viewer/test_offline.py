@@ -68,7 +68,7 @@ def test_clicking_a_patch_shows_where_it_attends_at_every_block_and_head(page):
     assert page.locator(".strip .cell").count() == 12 * (3 + 1)
     page.click('[data-key="cell-3-1"]')
     until(page, "document.querySelector('#panel').textContent.includes('block 4, head 2')")
-    assert "attention" in page.text_content("#reading")
+    until(page, "document.querySelector('#reading').textContent.includes('attention')")
     page.keyboard.press("Escape")
     until(page, "!document.querySelector('#reading').textContent.includes('attention')")
 
@@ -185,4 +185,4 @@ def test_an_explanation_writes_its_own_page(browser, tmp_path):
     assert [p.name for p in file.parent.iterdir()] == ["one.html"]
     with opened(browser, file, offline=True) as page:
         page.click("#tab-removal")
-        assert "No curves are in this file" in page.text_content("#panel")
+        until(page, "document.querySelector('#panel').textContent.includes('No curves are in this file')")

@@ -20,7 +20,6 @@ from PIL import Image
 
 import patchlight as pl
 import tiny
-from browser import launched
 from patchlight.web.server import create_app
 
 
@@ -86,10 +85,4 @@ def small() -> pl.Subject:
 @pytest.fixture(scope="session")
 def client(small) -> Iterator[Client]:
     with served({"small": small, "pets-vit": pl.load("pets-vit")}) as found:
-        yield found
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    with launched() as found:
         yield found

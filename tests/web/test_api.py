@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import http.client
 import io
+import os
 import re
 import struct
+import sys
 import time
 import zlib
 from contextlib import closing, suppress
@@ -196,9 +198,9 @@ def test_a_wrong_call_is_told_what_is_wrong(client, path, body, status, message)
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        ("/explain", {"target": 7}, "the model has classes 0 to 6"),
+        ("/explain", {"target": 7}, "the model counts its classes from 0 to 6"),
         ("/explain", {"target": "cat"}, "the model has no label names"),
-        ("/attention", {"patch": [3, 4]}, "lies outside the grid of 4 x 4"),
+        ("/attention", {"patch": [3, 4]}, "the grid has 4 x 4 patches, counted from 0, so (3, 4) is none of them"),
         ("/scores", {"grid": [4, 4], "remove": [[16]], "target": 0}, "a patch 16 was named"),
         ("/scores", {"grid": [4, 4], "remove": [[1]], "target": 9}, "class 9 was asked for, and 6 is the last one"),
     ],
@@ -212,6 +214,28 @@ def test_what_does_not_fit_the_model_is_told(client, path, more, message):
 def test_an_order_that_misses_a_patch_is_told(client):
     body = {"picture": sent(client, picture())["id"], "grid": [4, 4], "order": [0, 0], "target": 0}
     assert "expected each of the patches 0 to 15 once" in client.lines("/curves", body)[-1]["error"]
+
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+watched: list[str] = []
+
+
+def watch(event: str, arguments: tuple) -> None:
+    if event == "open" and watched and (arguments[2] & WRITING or set(str(arguments[1])) & set("wax+")):
+        watched.append(str(arguments[0]))
+
+
+def test_no_request_opens_a_file_to_write(client):
+    """Also not a temporary one; the interpreter itself tells of every file that is opened."""
+    sys.addaudithook(watch)
+    watched.append("on")
+    key = sent(client, picture(9), "?name=..%2F..%2Fescape.png")["id"]
+    client("/explain", {"picture": key, "methods": ["rollout", "saliency"]})
+    client("/file", {"picture": key, "methods": ["rollout"], "format": "npz"})
+    client("/file", {"picture": key, "methods": ["rollout"], "format": "html"})
+    seen = watched[1:]
+    watched.clear()
+    assert not seen
 
 
 # -- who may ask -------------------------------------------------------------------------------------------------------

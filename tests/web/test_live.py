@@ -51,7 +51,7 @@ def test_a_dropped_picture_is_explained_and_its_patches_can_be_clicked(page):
     page.mouse.click(box["x"] + box["width"] * 0.55, box["y"] + box["height"] * 0.3)
     page.wait_for_selector(".strip .cell", timeout=20_000)
     assert page.locator(".strip .cell").count() == 12 * (3 + 1)
-    assert "attention" in page.text_content("#reading")
+    until(page, "document.querySelector('#reading').textContent.includes('attention')")
 
 
 def test_another_class_and_a_contrast_are_worked_out(page):
@@ -117,6 +117,40 @@ def test_a_text_file_is_refused_with_a_reason(page):
     drop(page, picture(), "noise.png", "image/png")
     until(page, "document.querySelector('.class.target')", 30)
     assert not page.text_content("#alerts")
+
+
+def test_any_class_can_be_named(page):
+    drop(page, dog(), "dog.jpg", "image/jpeg")
+    until(page, "document.querySelector('.class.target')", 30)
+    all_there(page)
+    page.fill('[data-key="any"]', "Sphynx")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#classes').textContent.includes('Explained: Sphynx')")
+    all_there(page)
+    page.fill('[data-key="any"]', "unicorn")
+    page.keyboard.press("Enter")
+    until(page, "document.querySelector('#alerts').textContent.includes('There is no class unicorn')")
+
+
+def test_a_frame_of_the_webcam_is_explained(page):
+    page.locator('#welcome [data-key="webcam"]').click()
+    page.wait_for_selector("dialog video")
+    until(page, "document.querySelector('video').videoWidth > 0", 20)
+    page.get_by_role("button", name="Take this frame").click()
+    until(page, "document.querySelector('.class.target')", 30)
+    assert page.locator("dialog").count() == 0
+
+
+def test_a_pasted_picture_is_explained(page):
+    page.evaluate(
+        """(data) => {
+          const given = new DataTransfer();
+          given.items.add(new File([Uint8Array.from(atob(data), (c) => c.charCodeAt(0))], "image.png", {type: "image/png"}));
+          document.body.dispatchEvent(new ClipboardEvent("paste", {clipboardData: given, bubbles: true}));
+        }""",
+        base64.b64encode(picture(8)).decode(),
+    )
+    until(page, "document.querySelector('.class.target')", 30)
 
 
 def test_another_model_can_be_picked_and_a_link_brings_all_of_it_back(browser, page):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -73,19 +74,15 @@ def test_two_hundred_pictures_in_a_row_leave_no_memory_behind(small):
 
 
 def test_the_first_map_comes_soon_after_its_own_compute_time(client):
-    """Interleaved, best of many: what the server adds to the time of a trace method."""
-    image = Image.open(io.BytesIO(picture(7)))
-    pets = pl.load("pets-vit")
+    """Of eight tries the best: all that stands between the question and the map, against the method's own seconds."""
     key = client("/pictures?model=pets-vit", picture(7))[1]["id"]
     body = {"picture": key, "model": "pets-vit", "methods": ["transformer_mm"]}
-    alone, served_ = [], []
+    ratios = []
     for _ in range(8):
         began = time.perf_counter()
-        pl.explain(pets, image, "transformer_mm")
-        alone.append(time.perf_counter() - began)
-        began = time.perf_counter()
         with client.open("/explain/stream", body) as answer:
-            while b'"event": "map"' not in answer.readline():
-                pass
-        served_.append(time.perf_counter() - began)
-    assert min(served_) < 1.5 * min(alone)
+            event = {"event": "start"}
+            while event["event"] != "map":
+                event = json.loads(answer.readline())
+        ratios.append((time.perf_counter() - began) / event["about"]["seconds"])
+    assert min(ratios) < 1.5

@@ -5,46 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from patchlight.bench.contents import Contents, groups, remember
 from patchlight.bench.engines import engine
 from patchlight.bench.opened import Opened
 from patchlight.bench.plan import Plan
 from patchlight.bench.run import Done, Job, Shard, Tell
 from patchlight.bench.store import Store, missing
 
-Group = tuple[str, str, str, int]  # model, data, target, seed
-Methods = dict[str, list[str]]  # method -> metrics
-
-
-def groups(plan: Plan) -> dict[Group, Methods]:
-    """Blocks that ask for the same model, data, target and seed are done together."""
-    found: dict[Group, Methods] = {}
-    for block in plan.blocks:
-        for model in block.models:
-            for data in block.data:
-                for seed in plan.seeds:
-                    methods = found.setdefault((model, data, block.target, seed), {})
-                    for method in block.methods:
-                        known = methods.setdefault(method, [])
-                        known += [m for m in block.metrics if m not in known]
-    return found
-
 
 def shards(opened: Opened, done: set[tuple[str, str]]) -> Iterator[Shard]:
     """Everything that is not in the store yet."""
-    plan = opened.plan
+    plan, done = opened.plan, set(done)
     for (model, data, target, seed), methods in groups(plan).items():
         cells = {m: {k: opened.cell(model, m, k, target, seed).key for k in metrics} for m, metrics in methods.items()}
         for start, stop in ranges(opened, data):
             pictures = opened.digest(data, start, stop)
-            todo = [(m, left(cells[m], pictures, done)) for m in methods]
-            todo = [(m, metrics) for m, metrics in todo if metrics]
+            todo = [(m, metrics) for m in methods if (metrics := left(cells[m], pictures, done))]
             if todo:
                 yield Shard(model, data, target, seed, start, stop, pictures, tuple(todo))
 
 
 def left(cells: Mapping[str, str], pictures: str, done: set[tuple[str, str]]) -> tuple[str, ...]:
-    wanted = set(missing(cells.values(), pictures, done))
-    return tuple(metric for metric, key in cells.items() if key in wanted)
+    """The metrics to be made for a method, and taken for made: what has two labels is made under the first."""
+    found = []
+    for metric, key in cells.items():
+        if (key, pictures) not in done:
+            done.add((key, pictures))
+            found.append(metric)
+    return tuple(found)
 
 
 def ranges(opened: Opened, data: str) -> list[tuple[int, int]]:
@@ -110,8 +98,13 @@ def drive(
     return outcome
 
 
-def bench(plan: Plan, store: str, *, device: str = "auto", threads: int | None = None) -> tuple[Job, list[Shard]]:
-    """The job, and what is left to do for it."""
-    job = Job(plan, Store(store), device, threads)
+def bench(
+    plan: Plan, store: str, *, device: str = "auto", threads: int | None = None, retry: bool = False
+) -> tuple[Job, list[Shard]]:
+    """The job, and what is left to do for it. retry: with what failed before."""
+    job, opened = Job(plan, Store(store), device, threads), Opened(plan, device)
+    todo = list(shards(opened, job.store.done(failed=not retry)))
+    job.store.clean()
     job.store.remember(f"{plan.name}.toml", plan.text)
-    return job, list(shards(Opened(plan, device), job.store.done()))
+    remember(job.store, Contents.of(opened))
+    return job, todo

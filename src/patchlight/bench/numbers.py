@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from patchlight.bench.plan import Plan
-from patchlight.bench.statistics import Comparison, Estimate, adjusted, estimate, paired, ranks
+from patchlight.bench.statistics import DRAWS, Comparison, Estimate, adjusted, estimate, paired, ranks
 from patchlight.core.metric import Metric, get_metric
 
 BASELINE = "baseline"
@@ -27,7 +27,7 @@ class Column:
     metric: Metric
     settings: Mapping[str, Any]
     values: Mapping[str, Mapping[str, float]]  # method -> picture -> value
-    parts: Mapping[str, Mapping[str, Mapping[str, Any]]]  # method -> picture -> parts
+    parts: Mapping[str, Mapping[int, Mapping[str, Mapping[str, Any]]]]  # method -> seed -> picture -> parts
     curves: Mapping[str, np.ndarray]  # method -> mean curve
     at: np.ndarray | None
     failures: Mapping[str, Mapping[str, int]]  # method -> reason -> how many pictures
@@ -41,13 +41,12 @@ class Column:
         return {m: self.estimate(m) for m in self.values}
 
     def estimate(self, method: str) -> Estimate:
-        pictures = sorted(self.values[method])
-        pool = self.metric.pool
-        if pool is None or not self.parts.get(method):
-            return estimate(np.array([self.values[method][p] for p in pictures]))
-        parts = stacked([self.parts[method][p] for p in pictures])
-        settings = dict(self.settings)
-        return pooled(parts, lambda chosen: float(pool(chosen, settings)), len(pictures))
+        pool, seeds = self.metric.pool, self.parts.get(method)
+        if pool is None or not seeds:
+            return estimate(np.array([self.values[method][p] for p in sorted(self.values[method])]))
+        pictures = sorted(set.intersection(*(set(found) for found in seeds.values())))
+        stacks = [stacked([found[p] for p in pictures]) for found in seeds.values()]
+        return pooled(stacks, pool, self.settings, len(pictures))
 
     @cached_property
     def ranks(self) -> dict[str, int]:
@@ -89,33 +88,49 @@ class Table:
 
 
 def stacked(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """name -> (B, ...) tensors of the parts of B pictures."""
+    """name -> (n, ...) tensors of the parts of n pictures."""
     import torch
 
-    return {name: torch.tensor([p[name] for p in parts], dtype=torch.float64) for name in parts[0]}
+    return {name: torch.tensor([p[name] for p in parts], dtype=torch.float64) for name in (parts[0] if parts else ())}
 
 
-def pooled(parts: Mapping[str, Any], pool: Any, n: int, *, draws: int = 500, seed: int = 0) -> Estimate:
-    """A data set's number made of parts of its pictures, with the bootstrap over pictures."""
-    middle = pool(parts)
-    rng = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(draws if n > 1 else 0):
-        keep = rng.integers(0, n, n)
-        drawn.append(pool({name: values[keep] for name, values in parts.items()}))
-    low, high = np.percentile(drawn, [2.5, 97.5]) if drawn else (float("nan"), float("nan"))
+def pooled(seeds: Sequence[Mapping[str, Any]], pool: Any, settings: Mapping[str, Any], n: int, *, seed: int = 0) -> Estimate:
+    """A data set's number made of the means of its pictures' parts, the mean over seeds, with the bootstrap over pictures.
+
+    Every seed sees the same draw of pictures.
+    """
+    import torch
+
+    if n == 0:
+        return Estimate(0, float("nan"), float("nan"), float("nan"))
+
+    def number(times: Any) -> Any:
+        """(r, n) how often each picture counts -> (r,)"""
+        found = []
+        for parts in seeds:
+            means = {k: (times @ v.reshape(n, -1) / n).reshape(len(times), *v.shape[1:]) for k, v in parts.items()}
+            found.append(pool(means, settings).reshape(len(times)))
+        return torch.stack(found).mean(0)
+
+    middle = float(number(torch.ones(1, n, dtype=torch.float64))[0])
+    if n == 1:
+        return Estimate(n, middle, float("nan"), float("nan"))
+    times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=DRAWS)
+    drawn = number(torch.from_numpy(times).double()).numpy()
+    low, high = np.nanpercentile(drawn, [2.5, 97.5])
     return Estimate(n, middle, float(low), float(high))
 
 
 def tables(rows: pa.Table, plan: Plan | None = None) -> list[Table]:
     """All tables of a store; with a plan, in its order and only what it names."""
-    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in rows.to_pylist():
-        groups[row["model"], row["data"], row["target"], row["precision"]].append(row)
+    names = list(zip(*(rows[c].to_pylist() for c in ("model", "data", "target", "precision")), strict=True))
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for i, key in enumerate(names):
+        groups[key].append(i)
     keys = sorted(groups, key=lambda k: (place(plan.models if plan else (), k[0]), place(plan.data if plan else (), k[1]), k))
     if plan is not None:
         keys = [k for k in keys if k[0] in plan.models and k[1] in plan.data]
-    return [table_of(key, groups[key], plan) for key in keys]
+    return [table_of(key, rows.take(pa.array(groups[key])), plan) for key in keys]
 
 
 def place(order: Iterable[str], name: str) -> int:
@@ -123,14 +138,26 @@ def place(order: Iterable[str], name: str) -> int:
     return found.index(name) if name in found else len(found)
 
 
-def table_of(key: tuple[str, str, str, str], rows: Sequence[Mapping[str, Any]], plan: Plan | None) -> Table:
-    methods = sorted({r["method"] for r in rows}, key=lambda m: (place(plan.methods if plan else (), m), m))
-    metrics = sorted({r["metric"] for r in rows}, key=lambda m: (place(plan.metrics if plan else (), m), m))
+def table_of(key: tuple[str, ...], rows: pa.Table, plan: Plan | None) -> Table:
+    """One metric after the other: rows as Python objects, with their curves, take some twenty times their room in the store."""
+    of, at = rows["method"].to_pylist(), rows["metric"].to_pylist()
+    methods = sorted(set(of), key=lambda m: (place(plan.methods if plan else (), m), m))
+    metrics = sorted(set(at), key=lambda m: (place(plan.metrics if plan else (), m), m))
     if plan is not None:
         methods, metrics = [m for m in methods if m in plan.methods], [m for m in metrics if m in plan.metrics]
-    columns = tuple(column_of(m, [r for r in rows if r["metric"] == m and r["method"] in methods]) for m in metrics)
-    seconds = {m: median([r["map_seconds"] for r in rows if r["method"] == m and r["map_seconds"] is not None]) for m in methods}
-    return Table(*key, tuple(methods), columns, seconds, len({r["picture"] for r in rows}))
+    kept = set(methods)
+    columns = []
+    for metric in metrics:
+        places = [i for i, m in enumerate(at) if m == metric and of[i] in kept]
+        columns.append(column_of(metric, rows.take(pa.array(places, pa.int64())).to_pylist()))
+    seconds: dict[str, list[float]] = {m: [] for m in methods}
+    for method, found in zip(of, rows["map_seconds"].to_pylist(), strict=True):
+        if method in kept and found is not None:
+            seconds[method].append(found)
+    model, data, target, precision = key
+    pictures = len(set(rows["picture"].to_pylist()))
+    return Table(model, data, target, precision, tuple(methods), tuple(columns),
+                 {m: median(s) for m, s in seconds.items()}, pictures)  # fmt: skip
 
 
 def median(values: Sequence[float]) -> float:
@@ -139,7 +166,7 @@ def median(values: Sequence[float]) -> float:
 
 def column_of(label: str, rows: Sequence[Mapping[str, Any]]) -> Column:
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    parts: dict[str, dict[str, Any]] = defaultdict(dict)
+    parts: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     curves: dict[str, list[Any]] = defaultdict(list)
     failures: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     at = None
@@ -149,7 +176,7 @@ def column_of(label: str, rows: Sequence[Mapping[str, Any]]) -> Column:
             continue
         values[row["method"]][row["picture"]].append(row["value"])
         if row["parts"]:
-            parts[row["method"]][row["picture"]] = json.loads(row["parts"])
+            parts[row["method"]][row["seed"]][row["picture"]] = json.loads(row["parts"])
         if row["curve"]:
             curves[row["method"]].append(row["curve"])
             at = row["at"]

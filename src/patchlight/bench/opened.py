@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from patchlight import data as sets
-from patchlight.bench.cell import Cell, canonical, packages, weights_digest
+from patchlight.bench.cell import Cell, canonical, digest, packages, weights_digest
 from patchlight.bench.plan import Plan
 from patchlight.core.errors import PatchlightError, SettingError
 from patchlight.core.metric import get_metric
@@ -23,6 +23,7 @@ class Pictures:
 
     items: Sequence[Item]
     numbers: Sequence[int]
+    contents: Mapping[int, str]  # number -> digest
     unread: Sequence[tuple[int, str, str]]  # number, name, reason
 
     def __len__(self) -> int:
@@ -49,7 +50,8 @@ class Opened:
     subjects: dict[str, Subject] = field(default_factory=dict)
     digests: dict[str, tuple[str, str]] = field(default_factory=dict)  # weights, preprocessing
     sets: dict[str, tuple[DataSet, list[int]]] = field(default_factory=dict)
-    ranges: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    contents: dict[tuple[str, int], str] = field(default_factory=dict)
+    cells: dict[tuple[str, str, str, str, int], Cell] = field(default_factory=dict)
 
     def subject(self, label: str) -> Subject:
         if label not in self.subjects:
@@ -74,15 +76,17 @@ class Opened:
             self.sets[label] = whole, spread(len(whole), start, count, label)
         return self.sets[label]
 
-    def part(self, label: str, start: int, stop: int) -> DataSet:
-        whole, numbers = self.data(label)
-        return whole.of([whole.entries[n] for n in numbers[start:stop]])
+    def content(self, label: str, number: int) -> str:
+        """The digest of one picture of the whole set and of what is known of it."""
+        if (label, number) not in self.contents:
+            whole, _ = self.data(label)
+            turned = whole.entries[number].upright
+            self.contents[label, number] = digest([whole.of([whole.entries[number]]).digest(), turned])
+        return self.contents[label, number]
 
     def digest(self, label: str, start: int, stop: int) -> str:
-        """Of the content of a range of pictures, and what is known of them."""
-        if (label, start, stop) not in self.ranges:
-            self.ranges[label, start, stop] = self.part(label, start, stop).digest()
-        return self.ranges[label, start, stop]
+        """Of a range of the chosen pictures: equal for equal content, wherever it lies."""
+        return digest([self.content(label, n) for n in self.data(label)[1][start:stop]])
 
     def pictures(self, label: str, start: int, stop: int) -> Pictures:
         whole, numbers = self.data(label)
@@ -93,18 +97,20 @@ class Opened:
                 good.append(n)
             except (PatchlightError, OSError) as error:
                 bad.append((n, whole.entries[n].name, str(error)))
-        return Pictures(items, good, bad)
-
-    def metric(self, label: str) -> tuple[str, dict[str, Any]]:
-        settings = dict(self.plan.metrics[label])
-        metric = get_metric(str(settings.pop("metric", label)))
-        return metric.name, metric.resolve(settings)
+        return Pictures(items, good, {n: self.content(label, n) for n in numbers[start:stop]}, bad)
 
     def cell(self, model: str, method: str, metric: str, target: str, seed: int) -> Cell:
+        """Made once: it is asked for with every row, and the versions of packages are read from files."""
+        asked = model, method, metric, target, seed
+        if asked not in self.cells:
+            self.cells[asked] = self.make_cell(*asked)
+        return self.cells[asked]
+
+    def make_cell(self, model: str, method: str, metric: str, target: str, seed: int) -> Cell:
         self.subject(model)
         weights, preprocess = self.digests[model]
         method_name, method_settings = self.plan.method(method)
-        metric_name, metric_settings = self.metric(metric)
+        metric_name, metric_settings = self.plan.metric(metric)
         return Cell(
             model=model,
             weights=weights,

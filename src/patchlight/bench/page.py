@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from matplotlib.figure import Figure
 from patchlight.bench.numbers import Column, Table
 from patchlight.bench.opened import Opened
 from patchlight.bench.plan import Plan
-from patchlight.bench.report import INTERVAL, by_rank, entry, heading, named, number
+from patchlight.bench.report import INTERVAL, by_rank, entry, failed, heading, named, number
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2129; --quiet: #5b6270; --paper: #fff; --line: #d9dce1; --best: #0b6e4f1f; }
@@ -26,10 +27,12 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.5rem; } p, figc
 th, td { padding: .3rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--paper); }
 td.best { background: var(--best); font-weight: 600; } small { color: var(--quiet); }
-.charts { display: flex; flex-wrap: wrap; gap: 1rem; } figure { margin: 0; } figure svg, figure img { max-width: 100%;
+.charts { display: flex; flex-wrap: wrap; gap: 1rem; margin-top: 1.5rem; }
+figure { margin: 0; } figure svg, figure img { max-width: 100%;
   height: auto; background: #fff; border-radius: 6px; }
 """
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000", "#882255", "#44aa99")
+MARKERS = ("o", "s", "^", "D")
 DASHES = ("-", "--", ":", "-.")
 
 
@@ -42,6 +45,7 @@ def page(tables: Sequence[Table], plan: Plan, *, pictures: bool = False) -> str:
         parts += [f"<h2>{escape(table.title)}</h2>", f"<p>n = {table.pictures} pictures. {INTERVAL}</p>"]
         parts += [html_table(table, plan), '<div class="charts">', *charts(table), "</div>", tests(table), failures(table)]
         parts += [sheets(table, opened)] if opened else []
+    parts += [published(title, rows) for title, rows in plan.published.items()]
     body = "\n".join(parts)
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -72,7 +76,7 @@ def charts(table: Table) -> list[str]:
 
 
 def curves(table: Table, column: Column) -> Figure:
-    drawing = Figure(figsize=(5.2, 3.6), layout="constrained")
+    drawing = Figure(figsize=(6.2, 3.9), layout="constrained")
     axes = drawing.subplots()
     for i, method in enumerate(table.methods):
         if method not in column.curves:
@@ -82,25 +86,32 @@ def curves(table: Table, column: Column) -> Figure:
         style = DASHES[i // len(COLOURS) % len(DASHES)]
         axes.plot(at, values, color=COLOURS[i % len(COLOURS)], linestyle=style, label=method, linewidth=1.4)
     axes.set(xlabel="share of the picture", ylabel="mean score", title=column.label)
-    axes.legend(fontsize=6.5, frameon=False)
+    legend(drawing, len(axes.lines))
     axes.spines[["top", "right"]].set_visible(False)
     return drawing
 
 
 def speed(table: Table, column: Column) -> Figure:
-    drawing = Figure(figsize=(5.2, 3.6), layout="constrained")
+    drawing = Figure(figsize=(6.2, 3.9), layout="constrained")
     axes = drawing.subplots()
     for i, method in enumerate(table.methods):
         found, seconds = column.estimates.get(method), table.seconds.get(method, float("nan"))
         if not (found and found.n and seconds > 0 and np.isfinite(found.mean)):
             continue
         spread = [[found.mean - found.low], [found.high - found.mean]] if np.isfinite(found.low) else None
-        axes.errorbar(seconds, found.mean, yerr=spread, fmt="o", color=COLOURS[i % len(COLOURS)], capsize=2, markersize=4)
-        axes.annotate(method, (seconds, found.mean), fontsize=6.5, xytext=(4, 3), textcoords="offset points")
+        kind, marker = COLOURS[i % len(COLOURS)], MARKERS[i // len(COLOURS) % len(MARKERS)]
+        axes.errorbar(seconds, found.mean, yerr=spread, fmt=marker, color=kind, capsize=2, markersize=5, label=method)
     axes.set_xscale("log")
+    legend(drawing, len(axes.containers))
     axes.set(xlabel="seconds for a map", ylabel=heading(column), title="speed against quality")
     axes.spines[["top", "right"]].set_visible(False)
     return drawing
+
+
+def legend(drawing: Figure, count: int) -> None:
+    """Beside the axes: names among the points of twenty methods would lie on one another."""
+    if count:
+        drawing.legend(fontsize=7, frameon=False, loc="outside right upper", ncols=1 + (count - 1) // 24)
 
 
 def figure(drawing: Figure, words: str) -> str:
@@ -119,7 +130,7 @@ def tests(table: Table) -> str:
     for column in table.columns:
         if column.best is None or len(column.values) < 2:
             continue
-        same = [f"{c.first} (p = {c.adjusted:.2g})" for c in column.against(column.best) if not c.significant]
+        same = [f"{escape(c.first)} (p = {c.adjusted:.2g})" for c in column.against(column.best) if not c.significant]
         verdict = f"not told apart from {', '.join(same)}" if same else "different from every other method (all p &lt; 0.05)"
         lines.append(f"<li>{escape(column.label)}: <b>{escape(column.best)}</b> is {verdict}</li>")
     if not lines:
@@ -129,12 +140,22 @@ def tests(table: Table) -> str:
 
 def failures(table: Table) -> str:
     lines = [
-        f"<li>{escape(method)}, {escape(column.label)}: {count} pictures: {escape(reason)}</li>"
-        for column in table.columns
-        for method, reasons in column.failures.items()
-        for reason, count in reasons.items()
+        f"<li>{escape(', '.join(filter(None, (methods, metrics))))}: {rows} rows: {escape(reason)}</li>"
+        for methods, metrics, rows, reason in failed(table)
     ]
     return f"<p>What failed:</p><ul>{''.join(lines)}</ul>" if lines else ""
+
+
+def published(title: str, rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """What a paper prints, for the eye: other models and pictures."""
+    names = list(dict.fromkeys(key for row in rows.values() for key in row))
+    heads = "".join(f"<th scope=col>{escape(n)}</th>" for n in names)
+    lines = "".join(
+        f"<tr><td>{escape(method)}</td>{''.join(f'<td>{escape(str(row.get(n, chr(0x2013))))}</td>' for n in names)}</tr>"
+        for method, row in rows.items()
+    )
+    table = f"<table><thead><tr><th scope=col>method</th>{heads}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<h2>Published: {escape(title)}</h2><div class="wide" tabindex="0">{table}</div>'
 
 
 # -- pictures -----------------------------------------------------------------------------------------------------------------
@@ -152,12 +173,13 @@ def sheets(table: Table, opened: Opened, *, count: int = 2) -> str:
 
     subject = opened.subject(table.model)
     ordered = sorted(column.values[column.best].items(), key=lambda pair: pair[1], reverse=bool(column.higher))
-    chosen = [*ordered[:count], *ordered[-count:]]
+    chosen = dict.fromkeys([*ordered[:count], *ordered[-count:]])
     whole, numbers = opened.data(table.data)
     by_name = {whole.entries[n].name: n for n in numbers}
     items = [whole[by_name[name]] for name, _ in chosen if name in by_name]
-    names = [m for m in by_rank(table) if m in column.values][:6]
-    found = compare(subject, items, {m: given(opened.plan, m) for m in names}, batch_size=opened.plan.batch)
+    names = list(dict.fromkeys([column.best, *(m for m in by_rank(table) if m in column.values)]))[:6]
+    target = [i.label for i in items] if table.target == "label" else None
+    found = compare(subject, items, {m: given(opened.plan, m) for m in names}, target, batch_size=opened.plan.batch)
     rows = []
     for i, item in enumerate(items):
         photo = found[names[0]].source.picture(i).image

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from patchlight.core.errors import SettingError, nearest
+from patchlight.core.metric import get_metric
 from patchlight.core.registry import get
 
 if sys.version_info >= (3, 11):
@@ -63,6 +64,12 @@ class Plan:
         method = get(str(settings.pop("method", label)))
         return method.name, method.resolve(settings)
 
+    def metric(self, label: str) -> tuple[str, dict[str, Any]]:
+        """The same of a metric."""
+        settings = dict(self.metrics[label])
+        metric = get_metric(str(settings.pop("metric", label)))
+        return metric.name, metric.resolve(settings)
+
 
 FIELDS = {"title", "source", "seeds", "precision", "batch", "shard", "models", "data", "methods", "metrics", "block", "published"}
 AXES = ("models", "data", "methods", "metrics")
@@ -102,7 +109,7 @@ def read_plan(text: str, *, name: str) -> Plan:
         source=str(found.get("source", "")),
         blocks=blocks,
         published=found.get("published", {}),
-        seeds=tuple(found.get("seeds", [0])),
+        seeds=checked_seeds(name, found.get("seeds", [0])),
         precision=checked_choice(name, "precision", found.get("precision", "float32"), get_args(Precision)),
         batch=checked_count(name, "batch", found.get("batch", 16)),
         shard=checked_count(name, "shard", found.get("shard", 20)),
@@ -111,6 +118,8 @@ def read_plan(text: str, *, name: str) -> Plan:
     )
     for label in plan.methods:
         plan.method(label)
+    for label in plan.metrics:
+        plan.metric(label)
     return plan
 
 
@@ -142,6 +151,12 @@ def checked_choice(plan: str, key: str, value: Any, choices: Sequence[Any]) -> A
     if value not in choices:
         raise SettingError(f"plan {plan}: {key} = {value!r} came, but it takes one of {', '.join(map(str, choices))}.")
     return value
+
+
+def checked_seeds(plan: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(s, int) and not isinstance(s, bool) for s in value):
+        raise SettingError(f"plan {plan}: seeds takes a list of whole numbers, such as [0, 1, 2], but {value!r} came.")
+    return tuple(dict.fromkeys(value))
 
 
 def checked_count(plan: str, key: str, value: Any) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from patchlight.bench.drive import groups, ranges
+from patchlight.bench.contents import groups
+from patchlight.bench.drive import ranges
 from patchlight.bench.opened import Opened
 from patchlight.bench.plan import Plan
 from patchlight.bench.run import Job, Shard, Worker
@@ -56,12 +57,22 @@ class Price:
                 "backwards": self.backwards, "rows": [vars(r) for r in self.rows]}  # fmt: skip
 
     def lines(self) -> list[str]:
-        total = f"{self.plan} on {self.device}: {self.hours:.2f} hours by one worker, {self.forwards:.3g} forward and "
+        total = f"{self.plan} on {self.device}: {lasting(self.hours)} by one worker, {self.forwards:.3g} forward and "
         found = [f"{total}{self.backwards:.3g} backward passes for the maps, and those of the metrics"]
         for r in sorted(self.rows, key=lambda r: -r.seconds):
             how = f"seen on {r.probed}" if r.probed else "from its declared passes"
-            found.append(f"  {r.seconds / 3600:8.3f} h  {r.model} on {r.data}: {r.method}, {r.pictures} pictures ({how})")
+            found.append(f"  {lasting(r.seconds / 3600):>12s}  {r.model} on {r.data}: {r.method}, {r.pictures} pictures ({how})")
         return found
+
+
+def lasting(hours: float) -> str:
+    """In the unit that says something."""
+    seconds = hours * 3600
+    if seconds < 1:
+        return "under a second"
+    return (
+        f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{hours:.1f} hours"
+    )
 
 
 def price(plan: Plan, *, device: str = "auto", budget: float = MINUTE, clock: Callable[[], float] = time.perf_counter) -> Price:

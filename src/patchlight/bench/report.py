@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -16,6 +16,7 @@ from patchlight.core.registry import discover, get
 
 LATEX_ARROW = {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}
 ARROW = {True: "↑", False: "↓", None: ""}
+REASONS = 20  # of failure, told in a report
 INTERVAL = "95 % interval by the bootstrap over pictures; rank 1 is best; baselines are marked with °."
 
 
@@ -119,14 +120,33 @@ def markdown_tests(table: Table) -> list[str]:
     return [*lines, ""] if len(lines) > 2 else []
 
 
+def failed(table: Table) -> list[tuple[str, str, int, str]]:
+    """(methods, metrics, rows, reason), the most frequent first: a picture that cannot be read fails everywhere by one reason."""
+    found: dict[str, tuple[set[str], set[str], int]] = {}
+    for column in table.columns:
+        for method, reasons in column.failures.items():
+            for reason, count in reasons.items():
+                methods, metrics, rows = found.get(reason, (set(), set(), 0))
+                found[reason] = methods | {method}, metrics | {column.label}, rows + count
+    ordered = sorted(found.items(), key=lambda pair: (-pair[1][2], pair[0]))
+    labels = [c.label for c in table.columns]
+    told = [
+        (listed(methods, table.methods, "methods"), listed(metrics, labels, "metrics"), rows, reason)
+        for reason, (methods, metrics, rows) in ordered
+    ]
+    rest = told[REASONS:]
+    return told[:REASONS] + ([("", "", sum(r[2] for r in rest), f"{len(rest)} other reasons: see the rows")] if rest else [])
+
+
+def listed(some: Collection[str], every: Sequence[str], kind: str) -> str:
+    return f"all {kind}" if len(some) == len(every) > 1 else ", ".join(name for name in every if name in some)
+
+
 def markdown_failures(table: Table) -> list[str]:
     lines = [
-        f"| {method} | {column.label} | {count} | {reason.replace('|', '/')} |"
-        for column in table.columns
-        for method, reasons in column.failures.items()
-        for reason, count in reasons.items()
+        f"| {methods} | {metrics} | {rows} | {reason.replace('|', '/')} |" for methods, metrics, rows, reason in failed(table)
     ]
-    return ["What failed:", "", "| method | metric | pictures | reason |", "|---|---|---:|---|", *lines, ""] if lines else []
+    return ["What failed:", "", "| method | metric | rows | reason |", "|---|---|---:|---|", *lines, ""] if lines else []
 
 
 def published(numbers: Mapping[str, Any]) -> list[str]:
@@ -154,10 +174,14 @@ def records(tables: list[Table]) -> Iterator[dict[str, Any]]:
                 yield {
                     "model": table.model, "data": table.data, "target": table.target, "precision": table.precision,
                     "method": method, "metric": column.label, "n": found.n if found else 0,
-                    "mean": found.mean if found else None, "low": found.low if found else None,
-                    "high": found.high if found else None, "rank": column.ranks.get(method),
+                    "mean": known(found and found.mean), "low": known(found and found.low),
+                    "high": known(found and found.high), "rank": column.ranks.get(method),
                     "failed": sum(column.failures.get(method, {}).values()),
                 }  # fmt: skip
+
+
+def known(value: float | None) -> float | None:
+    return None if value is None or value != value else value
 
 
 def as_csv(tables: list[Table]) -> str:
@@ -189,8 +213,8 @@ def latex_entry(column: Column, method: str) -> str:
     if found is None or not found.n:
         return "--"
     text = f"{found.mean:.3f}"
-    half = (found.high - found.low) / 2
-    return rf"\textbf{{{text}}} $\pm$ {half:.3f}" if column.best == method else rf"{text} $\pm$ {half:.3f}"
+    half = "" if found.low != found.low else rf" $\pm$ {(found.high - found.low) / 2:.3f}"
+    return rf"\textbf{{{text}}}{half}" if column.best == method else f"{text}{half}"
 
 
 def escaped(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -84,22 +84,25 @@ class Worker:
         if self.job.threads:
             torch.set_num_threads(self.job.threads)
         began, count, failed = time.perf_counter(), 0, dict[str, int]()
-        for rows, cells in self.rows(shard):
-            self.job.store.write(rows, Work(cells, shard.pictures, shard.start, shard.stop - shard.start))
+        for method, rows in self.rows(shard):
+            keys = {c.key: asdict(c) for m in dict(shard.todo)[method] if (c := self.cell(shard, method, m))}
+            self.job.store.write(rows, Work(tuple(keys), shard.pictures, shard.start, shard.stop - shard.start), keys)
             count += len(rows)
             for row in rows:
                 if row["error"]:
                     failed[row["error"]] = failed.get(row["error"], 0) + 1
         return Done(shard, count, failed, time.perf_counter() - began)
 
-    def rows(self, shard: Shard) -> Iterator[tuple[list[Row], tuple[str, ...]]]:
-        """For each method its rows and the cells that they fill."""
+    def cell(self, shard: Shard, method: str, metric: str) -> Cell:
+        return self.opened.cell(shard.model, method, metric, shard.target, shard.seed)
+
+    def rows(self, shard: Shard) -> Iterator[tuple[str, list[Row]]]:
+        """For each method its rows."""
         subject = self.opened.subject(shard.model)
         pictures = self.opened.pictures(shard.data, shard.start, shard.stop)
         for method, explanation in self.maps(subject, pictures, shard):
-            metrics = dict(shard.todo)[method]
             about = About(self, shard, subject, pictures, method)
-            yield about.rows(explanation, metrics), tuple(about.cell(m).key for m in metrics)
+            yield method, about.rows(explanation, dict(shard.todo)[method])
 
     # -- maps ---------------------------------------------------------------------------------------------------------------
 
@@ -112,9 +115,9 @@ class Worker:
             try:
                 with self.precision(subject):
                     found |= compare(subject, pictures.items, {m: given(plan, m) for m in shared},
-                                     pictures.target(shard.target), batch_size=plan.batch, seed=shard.seed)  # fmt: skip
-            except PatchlightError:
-                found = {}  # one of them cannot: each says for itself
+                                     pictures.target(shard.target), **self.options(shard))  # fmt: skip
+            except Exception:  # one of them cannot: each says for itself, by whatever it raises
+                found = {}
         for method, _ in shard.todo:
             yield method, found.pop(method, None) or self.map(subject, pictures, shard, method)
 
@@ -124,10 +127,14 @@ class Worker:
         name, settings = self.job.plan.method(method)
         try:
             with self.precision(subject):
-                return explain(subject, pictures.items, name, pictures.target(shard.target),
-                               batch_size=self.job.plan.batch, seed=shard.seed, **settings)  # fmt: skip
-        except (PatchlightError, RuntimeError, ValueError, MemoryError, ArithmeticError) as error:
+                return explain(subject, pictures.items, name, pictures.target(shard.target), **self.options(shard), **settings)
+        except Exception as error:  # a method may come from anybody: what it raises is its row, and the others go on
             return error
+
+    def options(self, shard: Shard) -> dict[str, Any]:
+        """autocast: a plan's precision is what it says, also where masking methods would take half of it by themselves."""
+        plan = self.job.plan
+        return {"batch_size": plan.batch, "seed": shard.seed, "autocast": plan.precision in HALF}
 
     def precision(self, subject: Subject) -> Any:
         half = HALF.get(self.job.plan.precision)
@@ -148,9 +155,6 @@ class About:
     subject: Subject
     pictures: Pictures
     method: str
-
-    def cell(self, metric: str) -> Cell:
-        return self.worker.opened.cell(self.shard.model, self.method, metric, self.shard.target, self.shard.seed)
 
     def rows(self, found: Explanation | Exception, metrics: Sequence[str]) -> list[Row]:
         """One row for each picture and metric; what failed has its reason in place of the value."""
@@ -177,7 +181,7 @@ class About:
 
     def measured(self, found: Explanation, metrics: Sequence[str]) -> dict[str, Timed] | Exception:
         plan = self.worker.job.plan
-        asked = {m: {"metric": self.worker.opened.metric(m)[0], **self.worker.opened.metric(m)[1]} for m in metrics}
+        asked = {m: {"metric": plan.metric(m)[0], **plan.metric(m)[1]} for m in metrics}
         began = time.perf_counter()
         try:
             with self.worker.precision(self.subject):
@@ -186,7 +190,7 @@ class About:
                 )
             share = (time.perf_counter() - began) / len(scores) / len(self.pictures)
             return {m: (score, share) for m, score in scores.items()}
-        except (PatchlightError, RuntimeError, ValueError, MemoryError, ArithmeticError) as error:
+        except Exception as error:
             return error
 
     # -- rows ---------------------------------------------------------------------------------------------------------------
@@ -224,12 +228,13 @@ class About:
         return [{**self.common(metric, n, name, None), "error": error} for n, name, error in self.pictures.unread]
 
     def common(self, metric: str, number: int, picture: str, label: int | None) -> Row:
-        cell = self.cell(metric)
+        cell = self.worker.cell(self.shard, self.method, metric)
         return {
             "cell": cell.key, "model": self.shard.model, "data": self.shard.data, "method": self.method, "metric": metric,
             "method_name": cell.method, "method_settings": cell.method_settings, "metric_name": cell.metric,
             "metric_settings": cell.metric_settings, "target": cell.target, "seed": cell.seed, "precision": cell.precision,
-            "picture": picture, "index": number, "label": label, "error": None, "device": device_name(self.subject.device),
+            "picture": picture, "content": self.pictures.contents.get(number), "index": number, "label": label, "error": None,
+            "device": device_name(self.subject.device),
         }  # fmt: skip
 
 

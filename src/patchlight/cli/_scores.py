@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from patchlight import data as sets
@@ -22,7 +21,7 @@ from patchlight.cli._settings import parsed
 from patchlight.cli.explain import save_picture
 from patchlight.core.errors import PictureError, SettingError, nearest
 from patchlight.core.item import Item
-from patchlight.core.maps import find_map, read_maps, seen_map
+from patchlight.core.maps import find_map, read_maps
 from patchlight.core.metric import Metric, discover_metrics, get_metric
 from patchlight.core.pictures import read_picture
 from patchlight.core.registry import Method, Setting, get
@@ -175,19 +174,12 @@ def one(job: Job, wanted: Wanted, items: list[Item], method: str, truth: str | N
 
 
 def elsewhere(job: Job, wanted: Wanted, items: list[Item], maps: list[np.ndarray], truth: str | None) -> dict[str, Score]:
-    """Maps that came in files; each carried to the model's input, since they may differ in size."""
-    own = [read_picture(item.picture).image.size for item in items]
-    ours = [seen_map(job.subject.preprocess, m, size) for m, size in zip(maps, own, strict=True)]
-    if len({m.shape for m in ours}) > 1:
-        raise PictureError(
-            f"the maps have different sizes ({', '.join(str(s) for s in sorted({m.shape for m in ours})[:4])}), "
-            "and are not those of their pictures. Save all at the model's input size, at their picture's own, or on one grid."
-        )
+    """Maps that came in files."""
     kept = {n: s for n, s in wanted.metrics.items() if "method" not in get_metric(n).needs(get_metric(n).resolve(s))}
     if len(kept) < len(wanted.metrics):
         left = ", ".join(sorted(set(wanted.metrics) - set(kept)))
         raise SettingError(f"{left}: needs maps made anew, which --maps cannot give. Leave it out, or use --method.")
-    return score(job, wanted, items, torch.from_numpy(np.stack(ours)), truth)
+    return score(job, wanted, items, maps, truth)
 
 
 def score(job: Job, wanted: Wanted, items: list[Item], e: Any | Tensor, truth: str | None) -> dict[str, Score]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,9 @@ Roots = Annotated[
 Files = Annotated[list[str] | None, typer.Option("--weights", metavar="NAME=FILE", help="The weights of a model of the plan.")]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="So many pictures of each data set, evenly spread.")]
 Only = Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Only these methods of the plan.")]
+
+
+REASONS = 8  # told at the end of a run
 
 
 class Form(str, Enum):
@@ -84,6 +88,7 @@ def run(
     address: Annotated[str | None, typer.Option("--address", help="Of a Ray cluster: auto, or HOST:PORT.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes or actors. [default: one a GPU]")] = None,
     device: o.Device = "auto",
+    retry: Annotated[bool, typer.Option("--retry", help="Do again what failed, such as for want of memory.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Price it: passes, and hours from a probe of a minute.")] = False,
     as_json: o.Json = False,
 ) -> None:
@@ -94,7 +99,7 @@ def run(
     if dry_run:
         tell_price(found, device, as_json=as_json)
         return
-    job, todo = drive.bench(found, store or f"bench/{found.name}", device=device)
+    job, todo = drive.bench(found, store or f"bench/{found.name}", device=device, retry=retry)
     with bar(sum(weight(s) for s in todo), quiet=as_json) as advance:
         outcome = drive.drive(job, todo, name=engine, workers=workers, address=address, tell=lambda d: advance(weight(d.shard)))
     tell_outcome(outcome, plan, job.store.address, as_json=as_json)
@@ -117,8 +122,13 @@ def tell_outcome(outcome: Outcome, plan: str, store: str, *, as_json: bool) -> N
         say_json({"store": store, "shards": outcome.shards, "rows": outcome.rows, "failed": outcome.failed})
         return
     say(out(), f"{outcome.rows} rows written to {store}." if outcome.shards else f"nothing was left to do: {store} is complete.")
-    for reason, count in outcome.failed.items():
+    often = sorted(outcome.failed.items(), key=lambda pair: -pair[1])
+    for reason, count in often[:REASONS]:
         say(err(), f"  {count} rows failed: {reason}")
+    if len(often) > REASONS:
+        rest = sum(count for _, count in often[REASONS:])
+        say(err(), f"  {rest} more rows failed for {len(often) - REASONS} other reasons: "
+            f'patchlight bench sql "select error, count(*) from rows group by 1" --store {store}')  # fmt: skip
     say(out(), f"See them: patchlight bench report {plan} --store {store}", style="dim")
 
 
@@ -192,20 +202,28 @@ def report(
 
 
 def read(store: str, plan: Plan) -> list[Any]:
+    from patchlight.bench.contents import recall
     from patchlight.bench.numbers import tables
     from patchlight.bench.store import Store
     from patchlight.core.errors import SettingError
 
-    rows = Store(store).table()
-    found = tables(rows, plan)
+    place = Store(store)
+    known, rows = recall(place, plan.name), place.table()
+    found = tables(known.rows(rows, plan) if known else rows, plan)
     if not found:
         raise SettingError(f"the store {store} holds no rows of this plan. Run it first: patchlight bench run {plan.name}.")
     return found
 
 
-def finite(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
-    return {k: None if isinstance(v, float) and v != v else v for k, v in record.items()}
+def finite(value: Any) -> Any:
+    """JSON has neither NaN nor infinity, nor dates and decimals, which SQL has."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
 def written(path: Path, text: str) -> None:

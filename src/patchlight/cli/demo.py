@@ -57,6 +57,8 @@ def command(
     tell_file(folder / "methods.png", f"the same by all {len(every)} methods that are fast")
     save_overlays(batch, found, folder)
     tell_file(folder / f"{BOTH}.*.png", "each of the two animals by itself, at the photo's own size")
+    save_page({name: found[name] for name in first}, folder / "demo.html")
+    tell_file(folder / "demo.html", "the first sheet to click on: open it in a browser, it needs nothing else")
     tell_next(subject.name)
 
 
@@ -141,6 +143,13 @@ def save_overlays(batch: Batch, found: Mapping[str, Explanation], folder: Path) 
         for index in (len(batch) - 2, len(batch) - 1):
             label = explanation.class_name(int(explanation.target[index]))
             save_picture(explanation.overlay(index), folder / f"{BOTH}.{label}.{explanation.method}.png")
+
+
+def save_page(found: Mapping[str, Explanation], file: Path) -> None:
+    """The viewer with the photos in it; without the maps of other classes, which would take as long again."""
+    from patchlight.viewer.write import write_html
+
+    write_html(found, file, classes=1)
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------

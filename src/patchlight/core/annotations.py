@@ -1,4 +1,7 @@
-"""Labels, boxes and masks of the pictures of a call, carried to the pixels of the model's input batch by batch."""
+"""Labels, boxes and masks of the pictures of a call, carried to the pixels of the model's input batch by batch.
+
+What is not known of a single picture is None: such a picture has no value in metrics that need it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from patchlight.core.errors import PictureError, TargetError
-from patchlight.core.item import Item, box_rows, clipped, mask_rows, seen_boxes, seen_mask
+from patchlight.core.item import IGNORED, Item, box_rows, clipped, mask_rows, seen_boxes, seen_mask
 from patchlight.core.source import Source
 from patchlight.core.targets import label_index
+
+UNKNOWN = -1
 
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """One entry for each picture, None where the whole kind did not come."""
+    """One entry for each picture, None where the whole kind did not come; labels that are not known are -1."""
 
     source: Source
     labels: tuple[int, ...] | None = None
@@ -47,6 +53,8 @@ class Annotations:
     def mask(self, index: int, size: tuple[int, int]) -> Tensor:
         assert self.masks is not None
         given = self.masks[index]
+        if given is None:
+            return torch.full(size, IGNORED, dtype=torch.int8)
         mask = mask_rows(given() if callable(given) else given)
         own = size if self.source.tensor is not None else self.source.extent(index)[::-1]
         if self.source.tensor is None and tuple(mask.shape) == own:
@@ -60,33 +68,45 @@ class Annotations:
 
     def box(self, index: int, size: tuple[int, int]) -> Tensor:
         assert self.boxes is not None
+        given = () if self.boxes[index] is None else self.boxes[index]
         if self.source.tensor is not None:
-            return clipped(box_rows(self.boxes[index]), size)
-        return seen_boxes(self.source.preprocess, self.source.extent(index), self.boxes[index])
+            return clipped(box_rows(given), size)
+        return seen_boxes(self.source.preprocess, self.source.extent(index), given)
 
 
 def every(items: Sequence[Item], get: Callable[[Item], Any]) -> list[Any] | None:
-    """Of all items, or None where one has nothing to give."""
+    """Of all items, or None where none has anything to give."""
     found = [get(i) for i in items]
-    return None if any(f is None for f in found) else found
+    return None if all(f is None for f in found) else found
 
 
 def entries(given: Any, count: int, kind: str) -> Sequence[Any] | None:
-    """One entry for each picture; a single number serves all."""
+    """One entry for each picture; a single number serves all, and a single picture needs no list around its mask or boxes."""
     if given is None:
         return None
-    if isinstance(given, (int, str)):
+    if isinstance(given, (int, str)) or getattr(given, "ndim", None) == 0:
         return [given] * count
+    if callable(given) or isinstance(given, Image.Image) or (kind == "masks" and getattr(given, "ndim", 3) == 2):
+        given = (given,)
     found = list(given)
+    if kind == "boxes" and count == 1 and len(found) != 1:
+        return [given]
     if len(found) != count:
         raise PictureError(f"{kind}: {count} pictures need {count} entries, but {len(found)} came. Give one for each picture.")
     return found
 
 
 def class_number(value: Any, names: Sequence[str]) -> int:
+    if value is None:
+        return UNKNOWN
     if isinstance(value, str) and not value.lstrip("-").isdigit():
         return label_index(value, names)
     try:
-        return int(value)
-    except (TypeError, ValueError) as error:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
         raise TargetError(f"labels: expected class numbers or names, but {value!r} came. Give one for each picture.") from error
+    if number < 0 or not number.is_integer():
+        raise TargetError(
+            f"labels: {value!r} came, but classes are whole numbers from 0. Give None for a picture whose label is not known."
+        )
+    return int(number)

@@ -95,11 +95,16 @@ def seen_mask(preprocess: Preprocess, mask: np.ndarray) -> Tensor:
 
 
 def mask_rows(mask: Any) -> Tensor:
-    """(h, w) int8 of 1, 0 and -1, or an error."""
-    rows = torch.as_tensor(np.array(mask) if isinstance(mask, Image.Image) else mask).cpu()
-    if rows.dim() != 2 or rows.is_floating_point() or rows.is_complex() or not rows.numel():
+    """(h, w) int8 of 1, 0 and -1, or an error. Floats count where they are whole: a blended mask has no edge to be read."""
+    rows = torch.as_tensor(np.array(mask) if isinstance(mask, Image.Image) else mask).detach().cpu()
+    if (
+        rows.dim() != 2
+        or rows.is_complex()
+        or not rows.numel()
+        or (rows.is_floating_point() and not (rows == rows.round()).all())
+    ):
         raise PictureError(
-            f"a mask is an array (height, width) of integers or truth values, but {rows.dtype} {tuple(rows.shape)} came. "
+            f"a mask is an array (height, width) of whole numbers or truth values, but {rows.dtype} {tuple(rows.shape)} came. "
             "Give 1 for the object, 0 for the background and -1 for what is not labelled."
         )
     return (rows > 0).to(torch.int8) - (rows < 0).to(torch.int8) if rows.dtype != torch.bool else rows.to(torch.int8)

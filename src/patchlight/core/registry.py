@@ -12,6 +12,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 
 from patchlight.core.errors import SettingError, nearest
@@ -70,12 +71,15 @@ class Setting:
         return " | ".join(names)
 
     def check(self, value: Any, *, method: str, verb: str = "methods") -> Any:
-        """The value, an int made a float where a float is expected, or a SettingError."""
+        """The value, an int made a float where a float is expected, or a SettingError; numpy's numbers are numbers."""
+        value = value.item() if isinstance(value, np.generic) else value
         for kind in alternatives(self.type):
             if typing.get_origin(kind) is Literal and isinstance(value, str) and value in typing.get_args(kind):
                 return value
             if kind is float and isinstance(value, int) and not isinstance(value, bool):
                 return float(value)
+            if kind is torch.Tensor and isinstance(value, np.ndarray):
+                return torch.tensor(value)
             if typing.get_origin(kind) is tuple and isinstance(value, (tuple, list)):
                 return tuple(value)
             if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from patchlight.core.metric import Metric
 
 RESAMPLES = 2000
+AT_ONCE = 5_000_000  # drawn numbers in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +63,17 @@ class Score:
         """The 95 % bootstrap interval of `mean`: 2,000 draws of the pictures, with a fixed seed; NaN below two pictures."""
         if self.n < 2:
             return float("nan"), float("nan")
-        draws = torch.randint(self.n, (RESAMPLES, self.n), generator=torch.Generator().manual_seed(0))
-        weights = torch.zeros(RESAMPLES, self.n, dtype=torch.float64)
-        weights.scatter_add_(1, draws, torch.ones_like(draws, dtype=torch.float64))
-        low, high = self.summary(weights).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
+        drawing = torch.Generator().manual_seed(0)
+        sizes = torch.ones(RESAMPLES, dtype=torch.int64).split(max(1, AT_ONCE // self.n))
+        drawn = torch.cat([self.summary(self.weights(len(size), drawing)) for size in sizes])
+        low, high = drawn.nanquantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
         return low, high
+
+    def weights(self, rounds: int, drawing: torch.Generator) -> Tensor:
+        """(r, n) how often each picture was drawn."""
+        draws = torch.randint(self.n, (rounds, self.n), generator=drawing)
+        found = torch.zeros(rounds, self.n, dtype=torch.float64)
+        return found.scatter_add_(1, draws, torch.ones_like(draws, dtype=torch.float64))
 
     @cached_property
     def rows(self) -> Tensor:
@@ -121,8 +129,20 @@ def together(scores: Sequence[Score]) -> Score:
         at=next((s.at for s in scores if s.at is not None), None),
         parts={n: p for n, p in parts.items() if p is not None},
         names=tuple(n for s in scores for n in s.names),
-        notes=tuple(dict.fromkeys(n for s in scores for n in s.notes)),
+        notes=added(n for s in scores for n in s.notes),
     )
+
+
+def added(notes: Iterable[str]) -> tuple[str, ...]:
+    """The notes of several batches, each once: "2 maps ..." and "3 maps ..." are 5 maps, "1 of 2 ..." twice is 2 of 4."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for note in notes:
+        begins = re.match(r"(\d+)( of )?((?(2)\d+)) ", note)
+        first, joint, second = begins.groups() if begins else ("", None, "")
+        counts = [int(c) for c in (first, second) if c]
+        key = joint or "", note[begins.end() :] if begins else note
+        found[key] = [a + b for a, b in zip(counts, found.get(key, [0, 0]), strict=False)]
+    return tuple(f"{joint.join(map(str, counts))} {text}" if counts else text for (joint, text), counts in found.items())
 
 
 def number(value: float) -> float | None:

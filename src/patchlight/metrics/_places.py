@@ -35,6 +35,12 @@ def unit(pixels: Tensor) -> Tensor:
     return torch.where(span > 0, (pixels - low) / torch.where(span > 0, span, 1), 0)
 
 
+def unlabelled(truth: Tensor) -> tuple[str, ...]:
+    """Says how many pictures have nothing labelled in the model's input, and so no value."""
+    count = int((truth < 0).flatten(1).all(1).sum())
+    return (f"{count} pictures without any labelled pixel in what the model sees: no value",) if count else ()
+
+
 def where_told(values: Tensor, truth: Tensor, notes: list[str]) -> Tensor:
     """NaN where nothing of the object is to be seen in the model's input; said in `notes`."""
     told = (truth == 1).flatten(1).any(1)

@@ -23,6 +23,7 @@ from patchlight.tracing.probe import all_hooks
 from patchlight.tracing.trace import first_tensor
 
 STAYS_A_MAP = ("scale", "masking", "linear")  # talking heads mix maps through a linear layer
+NARROWING = {Tensor.float: torch.float32, Tensor.half: torch.float16, Tensor.bfloat16: torch.bfloat16}
 Messages = tuple[Tensor | None, ...]
 # the nodes that the functions of STRUCTURAL leave in a graph of autograd
 MOVING = re.compile(
@@ -129,9 +130,9 @@ class Tape(TorchFunctionMode):
     `answer` may be changed between passes: one forward pass serves a relevance pass and a plain gradient.
     """
 
-    def __init__(self, layout: Layout | None, names: dict[int, str]) -> None:
+    def __init__(self, layout: Layout | None, names: dict[int, str], dtype: torch.dtype) -> None:
         super().__init__()
-        self.layout = layout
+        self.layout, self.dtype = layout, dtype
         self.names = names  # of parameters and buffers, and of what was made of them, by address
         self.made_of_names: list[Tensor] = []  # holding them keeps their addresses
         self.answer: Callable[[Call, Tensor], Messages] = gradient
@@ -179,6 +180,8 @@ class Tape(TorchFunctionMode):
     # -- the mode -------------------------------------------------------------------------------------------------------
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(self.narrower(v, args) for v in (func, *args[1:], *(kwargs or {}).values())):
+            return self.kept_wide(func, args, kwargs or {})
         kwargs = kwargs or {}
         if func in STRUCTURAL:
             return self.carried(args, self.named(args, func(*args, **kwargs)))
@@ -191,6 +194,22 @@ class Tape(TorchFunctionMode):
             with self:
                 return args[0].copy_(IN_PLACE[func](args[0].clone(), *args[1:], **kwargs))
         return self.unknown(func, args, kwargs)
+
+    def narrower(self, value: Any, args: Any) -> bool:
+        """A precision below that of the pass, asked for where a tensor of the pass comes in."""
+        asked = NARROWING.get(value) if callable(value) else value
+        if not isinstance(asked, torch.dtype) or not asked.is_floating_point or not args or not isinstance(args[0], Tensor):
+            return False
+        return args[0].dtype == self.dtype and asked.itemsize < self.dtype.itemsize
+
+    def kept_wide(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Models that go to float32 for a softmax or a norm do so for precision: here that would lose some."""
+        if func in NARROWING:
+            return args[0]
+        args = tuple(self.dtype if self.narrower(v, args) else v for v in args)
+        return self.__torch_function__(
+            func, (), args, {n: self.dtype if self.narrower(v, args) else v for n, v in kwargs.items()}
+        )
 
     def carried(self, args: Any, out: Any) -> Any:
         """What only moves numbers leaves a map a map, a gate a gate, and pixels pixels."""
@@ -353,7 +372,7 @@ def taped(
     model: nn.Module, forward: Callable[[Tensor], Tensor], images: Tensor, layout: Layout | None, *, dtype: torch.dtype
 ) -> Iterator[Tape]:
     """One forward pass in the given precision, with the way back open until the end of the block."""
-    tape = Tape(layout, {})
+    tape = Tape(layout, {}, dtype)
     try:
         with as_found(model), in_precision(model, dtype), torch.enable_grad(), no_autocast(images), all_hooks(model, tape):
             tape.names |= parameter_names(model)

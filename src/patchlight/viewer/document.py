@@ -207,8 +207,8 @@ def kept_insides(found: Found, index: int) -> dict[str, Any]:
 
 def prefix(e: Explanation, patches: int) -> int:
     """How many tokens stand in front of the patches, from the last axis of what was kept."""
-    tensors = [t for v in e.insides.values() for t in (v.values() if isinstance(v, Mapping) else [v])]
-    extra = [t.shape[-1] - patches for t in tensors if 0 < t.shape[-1] - patches < 32]
+    tensors = [t for v in e.insides.values() for t in (v.values() if isinstance(v, Mapping) else [v[0]])]
+    extra = [t.shape[-1] - patches for t in tensors if t.dim() and 0 < t.shape[-1] - patches < 32]
     return extra[0] if extra else 0
 
 

@@ -19,16 +19,20 @@ MASKS = 24  # of a gallery
 
 def shown(insides: Mapping[str, Any], layout: Layout, picture: int) -> list[dict[str, Any]]:
     """A row for each name: one map for each block, or a gallery of masks with their scores."""
-    rows = [row for name, found in insides.items() for row in rows_of(name, found, layout, picture)]
-    masks = [gallery(name, found[picture], insides, picture) for name, found in insides.items() if is_masks(found, layout)]
+    # (B, ...), or a list with one for each picture where these differ in shape
+    own: dict[str, Any] = {
+        n: {k: t[picture] for k, t in v.items()} if isinstance(v, Mapping) else v[picture] for n, v in insides.items()
+    }
+    rows = [row for name, found in own.items() for row in rows_of(name, found, layout)]
+    masks = [gallery(name, found, own) for name, found in own.items() if is_masks(found, layout)]
     return rows + masks
 
 
-def rows_of(name: str, found: Any, layout: Layout, picture: int) -> list[dict[str, Any]]:
+def rows_of(name: str, found: Any, layout: Layout) -> list[dict[str, Any]]:
     blocks = found if isinstance(found, Mapping) else {} if is_masks(found, layout) else {-1: found}
     rows: dict[str, list[dict[str, Any]]] = {}
     for block, values in blocks.items():
-        for part, one in maps_of(values[picture].detach().float().cpu(), layout).items():
+        for part, one in maps_of(values.detach().float().cpu(), layout).items():
             rows.setdefault(f"{name}{part}", []).append({"block": int(block), **packed(one)})
     # a row of zeros, such as that of a diagonal matrix read in the class token's row, says nothing
     return [{"name": label, "maps": maps} for label, maps in rows.items() if any(m["most"] for m in maps)]
@@ -64,13 +68,13 @@ def read(values: Tensor, layout: Layout) -> dict[str, np.ndarray]:
 
 
 def is_masks(found: Any, layout: Layout) -> bool:
-    """(B, m, h, w)"""
-    return isinstance(found, Tensor) and found.dim() == 4 and found.shape[-1] != layout.tokens
+    """(m, h, w)"""
+    return isinstance(found, Tensor) and found.dim() == 3 and found.shape[-1] != layout.tokens
 
 
-def gallery(name: str, masks: Tensor, insides: Mapping[str, Any], picture: int) -> dict[str, Any]:
+def gallery(name: str, masks: Tensor, insides: Mapping[str, Any]) -> dict[str, Any]:
     """The masks (m, h, w) with the highest scores, where some inside has a score for each."""
-    scores = next((v[picture] for v in insides.values() if isinstance(v, Tensor) and v.shape[1:] == masks.shape[:1]), None)
+    scores = next((v for v in insides.values() if isinstance(v, Tensor) and v.shape == masks.shape[:1]), None)
     order = range(min(MASKS, len(masks))) if scores is None else scores.float().argsort(descending=True)[:MASKS].tolist()
     side = min(28, masks.shape[1]), min(28, masks.shape[2])
     small = F.adaptive_avg_pool2d(masks.detach().float(), side).cpu().numpy()

@@ -283,7 +283,7 @@ def middle_of(asked: Attention, grid: tuple[int, int]) -> tuple[float, float] | 
         return None
     (row, column), (height, width) = asked.patch, asked.grid or grid
     if row >= height or column >= width:
-        raise SettingError(f"patch {asked.patch} lies outside the grid of {height} x {width}. Count from 0.")
+        raise SettingError(f"the grid has {height} x {width} patches, counted from 0, so {asked.patch} is none of them.")
     return (row + 0.5) / height, (column + 0.5) / width
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -46,6 +49,7 @@ def in_processes(job: Job, shards: list[Shard], tell: Tell, devices: list[str]) 
     with ProcessPoolExecutor(len(devices), mp_context=spawn, initializer=begin, initargs=(job, queue)) as pool:
         running: set[Future[Done]] = set()
         left = iter(shards)
+        others = set(multiprocessing.active_children())
         try:
             while True:
                 for shard in left:
@@ -59,8 +63,17 @@ def in_processes(job: Job, shards: list[Shard], tell: Tell, devices: list[str]) 
                     tell(future.result())
         except BrokenProcessPool as error:
             raise died() from error
+        except BaseException:
+            stop(set(multiprocessing.active_children()) - others)
+            raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def stop(processes: set[Any]) -> None:
+    """At once, in the middle of a shard: parts are written whole or not at all, and a shard may take many minutes."""
+    for process in processes:
+        process.terminate()
 
 
 def died() -> PatchlightError:
@@ -72,7 +85,16 @@ def died() -> PatchlightError:
 
 def begin(job: Job, queue: multiprocessing.SimpleQueue[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops the workers
+    threading.Thread(target=outlive_nobody, daemon=True).start()
     HERE[:] = [Worker(replace(job, device=queue.get(), threads=job.threads or 1))]
+
+
+def outlive_nobody() -> None:
+    """A parent that was killed cannot stop its workers, which would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def work_here(shard: Shard) -> Done:

@@ -120,5 +120,10 @@ class Crew:
             self.left.appendleft(shard)
             self.give(self.hire())
             return
+        except self.ray.exceptions.RayTaskError as error:
+            self.ray.kill(actor)
+            if isinstance(error.cause, PatchlightError):
+                raise error.cause from None  # Ray's own message is the worker's traceback
+            raise
         self.tell(done)
         self.give(actor)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from patchlight.core.registry import Cost, method
+from patchlight.tracing.as_found import no_autocast
 from patchlight.tracing.ask import Ask
 
 
@@ -21,4 +22,5 @@ def edge(ask: Ask) -> Tensor:
     grey = ask.images.to(torch.promote_types(ask.images.dtype, torch.float32)).mean(1, keepdim=True)
     across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]]).to(grey) / 8
     kernels = torch.stack([across, across.T])[:, None]  # (2, 1, 3, 3)
-    return F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), kernels).square().sum(1).sqrt()
+    with no_autocast(ask.images):
+        return F.conv2d(F.pad(grey, (1, 1, 1, 1), mode="replicate"), kernels).square().sum(1).sqrt()

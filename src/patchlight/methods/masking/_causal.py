@@ -48,12 +48,12 @@ class Trial:
         counts, size = self.masks.counts, tuple(self.ask.images.shape[1:])
         if self.given is None:
             return
-        shape, b = tuple(self.given.shape), len(counts)
+        shape, whole_run = tuple(self.given.shape), self.ask.count
         if (
             shape[-3:] != size
             or len(shape) not in (4, 5)
             or any(shape[-4] != k for k in counts)
-            or (len(shape) == 5 and shape[0] != b)
+            or (len(shape) == 5 and shape[0] != whole_run)
         ):
             raise SettingError(
                 f"vit_cx: noise takes (K, {', '.join(map(str, size))}), or that for each picture, with K = {sorted(set(counts))} "
@@ -93,9 +93,11 @@ class Trial:
         """σ Z (n, 3, H, W): given, or each mask's own numbers of the picture's seed."""
         images, sigma = self.ask.images, self.sigma.to(self.ask.images)
         if self.given is None:
-            seeds = mixed(self.ask.seeds)[picture] + (number + draw * max(self.masks.counts)) * STEP
+            counts = torch.tensor(self.masks.counts, device=picture.device)  # a picture's own: others must not shift its noise
+            seeds = mixed(self.ask.seeds)[picture] + (number + draw * counts[picture]) * STEP
             return sigma * normals(seeds, tuple(images.shape[1:]), images.dtype)
-        given = self.given if self.given.dim() == 5 else self.given.expand(len(images), *self.given.shape)
+        first, b = self.ask.start, len(images)  # of the run
+        given = self.given[first : first + b] if self.given.dim() == 5 else self.given.expand(b, *self.given.shape)
         return sigma * given[picture.to(given.device), number.to(given.device)].to(images)
 
 

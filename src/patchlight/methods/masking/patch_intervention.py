@@ -7,11 +7,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from patchlight.core.errors import SettingError
 from patchlight.core.layout import Layout
 from patchlight.core.registry import Cost, method
 from patchlight.methods.masking._fill import Fill, filling
 from patchlight.methods.masking._variants import Score, all_values, whole
+from patchlight.methods.masking._without import cells, checked_grid
 from patchlight.tracing.ask import Ask
 
 PLAIN = (14, 14)  # patches of a network that has none of its own
@@ -44,16 +44,13 @@ def patch_intervention(
     effect y(do(x_i = x̃_i)) - y(x), which is negative where a patch supports the class: the map has the other sign, so that high
     means support as everywhere; the insides hold the effect as the review has it. `grid` (rows, columns) replaces the patches.
     """
-    shape = grid_of({"grid": grid}, ask.layout())
-    height, width = ask.images.shape[-2:]
-    if len(shape) != 2 or not (1 <= shape[0] <= height and 1 <= shape[1] <= width):
-        raise SettingError(f"patch_intervention: grid takes (rows, columns) up to ({height}, {width}), but {grid} came.")
+    shape = checked_grid(ask, grid_of({"grid": grid}, ask.layout()), remove="paint", method="patch_intervention")
     filler = filling(ask, fill, method="patch_intervention")
-    cells = cell_of_pixel(height, width, shape).to(ask.images.device)
+    own_cell = cells(shape, (ask.images.shape[-2], ask.images.shape[-1])).to(ask.images.device)
 
     def make(picture: Tensor, number: Tensor) -> Tensor:
         own = filler[picture] if len(filler) > 1 else filler
-        here = (cells == number[:, None, None])[:, None]  # number m: no patch
+        here = (own_cell == number[:, None, None])[:, None]  # number m: no patch
         return torch.where(here if keep == "others" else ~here, own, ask.images[picture])
 
     count = prod(shape)
@@ -62,9 +59,3 @@ def patch_intervention(
     effect = (values[:, :count] - base).unflatten(1, shape)
     ask.keep("effect", effect)
     return effect if keep == "one" else -effect
-
-
-def cell_of_pixel(height: int, width: int, grid: tuple[int, int]) -> Tensor:
-    """(H, W) the number of the patch that holds each pixel, row by row; sides need not divide."""
-    rows, columns = (torch.arange(n) * cells // n for n, cells in ((height, grid[0]), (width, grid[1])))
-    return rows[:, None] * grid[1] + columns

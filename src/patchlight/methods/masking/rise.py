@@ -73,6 +73,8 @@ def given_masks(ask: Ask, drawn: Tensor) -> tuple[Make, int]:
             f"rise: drawn takes masks (m, {height}, {width}) or ({ask.count}, m, {height}, {width}), "
             f"but {tuple(drawn.shape)} came."
         )
+    if not drawn.isfinite().all():
+        raise SettingError("rise: drawn takes masks of finite numbers, but some of these are not. Look at how they were made.")
     own = drawn[ask.start : ask.start + len(ask.images)] if drawn.dim() == 4 else drawn.expand(len(ask.images), *drawn.shape)
 
     def masks(picture: Tensor, number: Tensor) -> Tensor:

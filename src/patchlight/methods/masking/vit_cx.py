@@ -76,6 +76,10 @@ def vit_cx(
     most = most_draws(draws, until)
     if samples < 2 or most < 1 or (until is not None and (most < 2 or not until > 0)):
         raise SettingError(f"vit_cx: samples takes 2 or more, draws 1 (2 with until), but {samples} and {draws} came.")
+    if noise is not None and most > 1:
+        raise SettingError(
+            f"vit_cx: noise holds one draw, which tells nothing of others, but {most} draws came. Leave one of them out."
+        )
     with no_autocast(ask.images):
         if masks == "random":
             chosen = Masks(random_masks(ask, samples, CELLS, KEEP), [samples] * len(ask.images), random=True)

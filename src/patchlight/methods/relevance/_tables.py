@@ -19,13 +19,15 @@ Match = str | Callable[[Call], bool]
 class Table:
     """`entries` pair operations (names, or a test of the call) with rules; `carries` says what a message is.
 
-    `cancels`: a rule divides by sums that may nearly vanish, so that rounding in the activations is amplified.
+    `cancels`: a rule divides by sums that may nearly vanish, so that rounding in the activations is amplified. `additive`: what
+    comes of a sum of messages is the sum of what comes of each.
     """
 
     name: str
     carries: Literal["relevance", "multiplier"]
     entries: tuple[tuple[Match, r.Rule], ...]
     cancels: bool = False
+    additive: bool = True
 
     def rule(self, call: Call) -> r.Rule:
         for match, rule in self.entries:
@@ -83,7 +85,7 @@ def chefer(name: str, rules: str) -> Table:
         GATES,
         MOVES,
     )
-    return Table(name, "relevance", entries, cancels=True)
+    return Table(name, "relevance", entries, cancels=True, additive=rules != "joint")
 
 
 def positive(name: str) -> Table:

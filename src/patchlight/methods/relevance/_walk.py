@@ -79,6 +79,8 @@ class Walk:
 
     def cause(self, call: Call) -> str:
         """In words: the bias of a layer, the constant of a sum by the name of its parameter, or the rule."""
+        if call.op == "padding" and self.table.carries == "relevance":
+            return "padding"  # a padded place has no number, but behind a bias it may be given relevance
         if self.table.keeps_all(call):
             return "rounding"
         if call.constants and call.op in ("add", "concatenation", "subtract from"):
@@ -100,16 +102,20 @@ class Walk:
     def back(self, wanted: list[Tensor]) -> tuple[Tensor, ...]:
         """The messages that reach these tensors by the table; zero where none does."""
         self.tape.answer, self.lost = self.answer, {}
-        return self.pass_back(wanted)
+        if self.table.additive or not (self.start < 0).any():
+            return self.pass_back(wanted, self.start)
+        # a rule that keeps Σ R has nothing to keep where a contrast sums to 0: what speaks for it and against it go apart
+        speaking = [part for part in (self.start.clamp_min(0), self.start.clamp_max(0)) if part.any()]
+        return tuple(map(sum, zip(*(self.pass_back(wanted, part) for part in speaking), strict=True)))
 
     def slopes(self, wanted: list[Tensor]) -> tuple[Tensor, ...]:
         """The plain gradients of the explained score at these tensors."""
         self.tape.answer = gradient
-        return self.pass_back(wanted)
+        return self.pass_back(wanted, self.start)
 
-    def pass_back(self, wanted: list[Tensor]) -> tuple[Tensor, ...]:
+    def pass_back(self, wanted: list[Tensor], start: Tensor) -> tuple[Tensor, ...]:
         assert self.tape.logits is not None
-        found = torch.autograd.grad(self.tape.logits, wanted, self.start, retain_graph=True, allow_unused=True)
+        found = torch.autograd.grad(self.tape.logits, wanted, start, retain_graph=True, allow_unused=True)
         return tuple(torch.zeros_like(w) if m is None else m.detach() for w, m in zip(wanted, found, strict=True))
 
     def read(self, at: At, ask: Ask) -> Tensor:

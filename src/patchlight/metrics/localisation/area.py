@@ -17,5 +17,5 @@ def area(case: Case) -> Found:
     """
     notes: list[str] = []
     truth = places.inside(case)
-    share = (truth == 1).sum((1, 2)) / (truth >= 0).sum((1, 2)).clamp_min(1)
+    share = (truth == 1).sum((1, 2)).double() / (truth >= 0).sum((1, 2)).clamp_min(1)
     return Found(places.where_told(share, truth, notes), notes=tuple(notes))

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from patchlight.core.metric import Case, Found, metric
 from patchlight.metrics import _confusion as confusion
+from patchlight.metrics import _places as places
 
 
 def overlap(c: confusion.Counts) -> Tensor:
@@ -34,4 +35,5 @@ def mean_iou(case: Case, *, threshold: confusion.Threshold = "mean", over: Liter
     picture's own number. The two differ: never compare one with the other.
     """
     c = confusion.counts(case, threshold, overlap, metric="mean_iou")
-    return Found(overlap(c), parts=c.rows() if over == "data set" else {})
+    notes = places.unlabelled(places.inside(case))
+    return Found(overlap(c), parts=c.rows() if over == "data set" else {}, notes=notes)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from patchlight.core.metric import Case, Found, metric
 from patchlight.metrics import _confusion as confusion
+from patchlight.metrics import _places as places
 
 
 def overlap(c: confusion.Counts) -> Tensor:
@@ -33,4 +34,5 @@ def pixel_accuracy(
     beyond the picture, are left out.
     """
     c = confusion.counts(case, threshold, overlap, metric="pixel_accuracy")
-    return Found(overlap(c), parts=c.rows() if over == "data set" else {})
+    notes = places.unlabelled(places.inside(case))
+    return Found(overlap(c), parts=c.rows() if over == "data set" else {}, notes=notes)

@@ -21,7 +21,8 @@ def two_sided_map(case: Case) -> Found:
     precision of the object alone. Equal scores stay together, as in scikit-learn. For a constant map both sides are 0.
     """
     maps, truth = places.unit(case.pixels), places.inside(case)
-    return Found(torch.stack([both_sides(m[t >= 0], t[t >= 0]) for m, t in zip(maps, truth, strict=True)]))
+    found = [both_sides(m[t >= 0], t[t >= 0]) for m, t in zip(maps, truth, strict=True)]
+    return Found(torch.stack(found), notes=places.unlabelled(truth))
 
 
 def both_sides(values: Tensor, truth: Tensor) -> Tensor:

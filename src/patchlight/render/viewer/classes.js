@@ -1,7 +1,7 @@
 // The likeliest classes: click one to explain it instead, or hold one against another.
-import { h, fill, percent } from "./dom.js";
+import { h, fill, percent, alertUser } from "./dom.js";
 import { state, change, picture, run, onChange } from "./state.js";
-import { live, explainTarget } from "./live.js";
+import { live, explainTarget, modelNow } from "./live.js";
 
 let rather = false;
 
@@ -66,9 +66,25 @@ function choose(p, now, index) {
   else if (live()) explainTarget(target, against);
 }
 
-// The explained class when it is not among the likeliest, and what an offline file holds
+// The explained class when it is not among the likeliest, and with a live model any other
 function beyond(p, now) {
   if (now.target < 0) return h("p", { class: "hint" }, "A function of the outputs is explained.");
-  if (p.classes.some((c) => c[0] === now.target)) return null;
-  return h("p", { class: "hint" }, `Explained: ${p.labels[now.target] ?? `class ${now.target}`}`);
+  const known = p.classes.some((c) => c[0] === now.target);
+  return [known ? null : h("p", { class: "hint" }, "Explained: ", h("b", {}, p.labels[now.target] ?? `class ${now.target}`)), live() ? anyClass(p, now) : null];
+}
+
+function anyClass(p, now) {
+  const { labels } = modelNow();
+  const take = (event) => {
+    event.preventDefault();
+    const text = event.target.elements[0].value.trim();
+    const at = labels.indexOf(text);
+    const index = at >= 0 ? at : /^\d+$/.test(text) ? Number(text) : -1;
+    if (index < 0) return alertUser(`There is no class ${text}. Choose one of the list, or give its number.`);
+    p.labels[index] = labels[index] ?? `class ${index}`;
+    choose(p, now, index);
+  };
+  return h("form", { class: "any", onsubmit: take },
+    h("input", { type: "text", list: "labels", placeholder: rather ? "against any other class" : "any other class", "aria-label": "Any other class, by name or number", "data-key": "any" }),
+    h("datalist", { id: "labels" }, labels.map((value) => h("option", { value }))), h("button", { class: "small" }, "Explain"));
 }

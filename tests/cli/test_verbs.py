@@ -19,7 +19,7 @@ from PIL import Image
 
 import patchlight as pl
 from patchlight import doctor
-from patchlight.cli import app, compare, demo
+from patchlight.cli import app, bench, compare, demo
 from patchlight.cli._settings import chosen, missing
 from patchlight.core.registry import discover
 
@@ -305,6 +305,17 @@ def test_compare_and_explain_write_pages(run, photo, tmp_path):
     assert found.exit_code == 0
     assert str(tmp_path / "seen" / "a.html") in found.stdout
     assert (tmp_path / "seen" / "a.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("name", "code"), [("pyarrow", 2), ("other", 1)])
+def test_bench_says_what_is_missing(run, monkeypatch, name, code):
+    def missing(*_):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(bench, "opened", missing)
+    found = run("bench", "run", "quick")
+    assert found.exit_code == code
+    assert ("patchlight bench needs pyarrow. Install it with: pip install 'patchlight[bench]'" in found.stderr) is (code == 2)
 
 
 def test_serve_says_what_is_missing(run, monkeypatch):

@@ -8,15 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from patchlight.cli import _options as o
 from patchlight.cli._console import err, out, say, say_json
+from patchlight.core.errors import PatchlightError
 
 if TYPE_CHECKING:
     from patchlight.bench.drive import Outcome
     from patchlight.bench.plan import Plan
 
+EXTRA = ("duckdb", "fsspec", "pyarrow", "tomli")
+
+
+class Group(TyperGroup):
+    """Says what to install where the extra is not there."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRA:
+                raise
+            raise PatchlightError(
+                f"patchlight bench needs {error.name}. Install it with: pip install 'patchlight[bench]'."
+            ) from error
+
+
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Measure methods by a plan: resumable, on one machine or a Ray cluster.",

@@ -3,11 +3,12 @@ PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
 .PHONY: demo test check chromium format clean
 
-demo: $(READY)
+demo: $(INSTALLED)
 	$(BIN)/patchlight demo
 
 test: check chromium
@@ -27,10 +28,18 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# the package alone, for the first picture: the tools of the tests are as much again
+$(INSTALLED): pyproject.toml
+	@echo "setting up $(VENV): torch and its libraries take some minutes"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
 $(READY): pyproject.toml
+	@echo "setting up $(VENV) with everything that the tests need: some minutes"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[test]'
-	touch $(READY)
+	touch $(INSTALLED) $@
 
 clean:
 	rm -rf $(VENV) demo build dist

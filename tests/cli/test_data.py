@@ -50,6 +50,9 @@ def test_drawn_scenes_need_no_root(run):
     shown = run("data", "scenes", "--set", "count=3", "--set", "mark=0.5")
     assert shown.exit_code == 0
     assert "3 pictures" in shown.stdout
+    described = run("data", "scenes").stdout
+    assert "leave_out = " in described
+    assert "patchlight data scenes --check" in described
 
 
 def test_wrong_calls_say_what_to_do(run, tmp_path):

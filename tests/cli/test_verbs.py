@@ -19,7 +19,7 @@ from PIL import Image
 
 import patchlight as pl
 from patchlight import doctor
-from patchlight.cli import app, compare, demo
+from patchlight.cli import app, bench, compare, demo
 from patchlight.cli._settings import chosen, missing
 from patchlight.core.registry import discover
 
@@ -72,7 +72,7 @@ def test_the_usual_methods_where_they_serve_and_fast_ones_elsewhere(run, photo, 
     [
         (["--methods", "cam"], "none of the methods can explain"),
         (["--methods", "rolout"], "Did you mean 'rollout'"),
-        (["--methods", "rollout", "--out", "sheet.mp3"], "no picture format has the ending"),
+        (["--model", "nope", "--out", "sheet.mp3"], "no picture format has the ending"),
         (["--methods", "rollout", "--set", "x=1"], "has a setting 'x'"),
         (["--methods", "rollout", "--against", "pug"], "needs --target"),
     ],
@@ -109,6 +109,7 @@ def test_all_about_one_method(run, name):
     assert shown.exit_code == 0
     for text in (method.equation, method.paper, *method.settings):
         assert text in shown.stdout
+    assert "=None\n" not in shown.stdout
     found = json.loads(run("methods", name, "--json").stdout)
     assert [s["name"] for s in found["settings"]] == list(method.settings)
 
@@ -212,6 +213,17 @@ def test_demo(run, tmp_path, monkeypatch, model):
         assert text in result.stdout
 
 
+def test_demo_says_how_a_shell_finds_the_program(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    demo.tell_next("pets-vit")
+    assert "activate" not in capsys.readouterr().out
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "activate").touch()
+    demo.tell_next("pets-vit")
+    assert f". {tmp_path / 'bin' / 'activate'}" in capsys.readouterr().out
+
+
 def test_every_fast_method_is_in_the_demo_and_the_first_sheet_stays_narrow():
     for model in ("pets-vit", "pets-swin"):
         layout = pl.load(model).layout()
@@ -291,7 +303,19 @@ def test_compare_and_explain_write_pages(run, photo, tmp_path):
     assert page.read_text().count('"src":"data:image/') >= 2
     found = run("explain", photos[0], "-M", "rollout", "-o", tmp_path / "seen", "--html")
     assert found.exit_code == 0
+    assert str(tmp_path / "seen" / "a.html") in found.stdout
     assert (tmp_path / "seen" / "a.html").read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("name", "code"), [("pyarrow", 2), ("other", 1)])
+def test_bench_says_what_is_missing(run, monkeypatch, name, code):
+    def missing(*_):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(bench, "opened", missing)
+    found = run("bench", "run", "quick")
+    assert found.exit_code == code
+    assert ("patchlight bench needs pyarrow. Install it with: pip install 'patchlight[bench]'" in found.stderr) is (code == 2)
 
 
 def test_serve_says_what_is_missing(run, monkeypatch):

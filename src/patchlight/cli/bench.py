@@ -8,15 +8,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from patchlight.cli import _options as o
 from patchlight.cli._console import err, out, say, say_json
+from patchlight.core.errors import PatchlightError
 
 if TYPE_CHECKING:
     from patchlight.bench.drive import Outcome
     from patchlight.bench.plan import Plan
 
+EXTRA = ("duckdb", "fsspec", "pyarrow", "tomli")
+
+
+class Group(TyperGroup):
+    """Says what to install where the extra is not there."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            if error.name not in EXTRA:
+                raise
+            raise PatchlightError(
+                f"patchlight bench needs {error.name}. Install it with: pip install 'patchlight[bench]'."
+            ) from error
+
+
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Measure methods by a plan: resumable, on one machine or a Ray cluster.",
@@ -102,7 +122,7 @@ def run(
     job, todo = drive.bench(found, store or f"bench/{found.name}", device=device, retry=retry)
     with bar(sum(weight(s) for s in todo), quiet=as_json) as advance:
         outcome = drive.drive(job, todo, name=engine, workers=workers, address=address, tell=lambda d: advance(weight(d.shard)))
-    tell_outcome(outcome, job.store.address, as_json=as_json)
+    tell_outcome(outcome, plan, job.store.address, as_json=as_json)
     if outcome.failed:
         raise typer.Exit(1)
 
@@ -117,7 +137,7 @@ def bar(total: int, *, quiet: bool) -> Any:
     return progress("measuring", total, quiet=quiet)
 
 
-def tell_outcome(outcome: Outcome, store: str, *, as_json: bool) -> None:
+def tell_outcome(outcome: Outcome, plan: str, store: str, *, as_json: bool) -> None:
     if as_json:
         say_json({"store": store, "shards": outcome.shards, "rows": outcome.rows, "failed": outcome.failed})
         return
@@ -129,7 +149,7 @@ def tell_outcome(outcome: Outcome, store: str, *, as_json: bool) -> None:
         rest = sum(count for _, count in often[REASONS:])
         say(err(), f"  {rest} more rows failed for {len(often) - REASONS} other reasons: "
             f'patchlight bench sql "select error, count(*) from rows group by 1" --store {store}')  # fmt: skip
-    say(out(), f"See them: patchlight bench report PLAN --store {store}", style="dim")
+    say(out(), f"See them: patchlight bench report {plan} --store {store}", style="dim")
 
 
 def tell_price(plan: Plan, device: str, *, as_json: bool) -> None:

@@ -49,7 +49,9 @@ def command(
 ) -> None:
     """Compare methods on one contact sheet: pictures down, methods across, one colour scale for each method."""
     from patchlight.cli import _pictures, _run, _settings
+    from patchlight.cli.explain import picture_format
 
+    picture_format(file)  # an ending that nobody can write is said before the work, not after it
     if methods:
         _settings.settings_for(_settings.chosen(methods), [*(settings or []), *_settings.ending(until)])
     wanted = _run.make_target(target, against)

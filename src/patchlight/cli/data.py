@@ -39,7 +39,7 @@ def command(
         say_json([described(k) for k in kinds]) if as_json else out().print(table(kinds))
         return
     kind = get(name)
-    if root is None and not check and not settings and not kind.made:
+    if root is None and not check and not settings:
         say_json(described(kind)) if as_json else show(kind)
         return
     found = data.open(name, root, **given(kind, settings or []))
@@ -104,7 +104,7 @@ def show(kind: Kind) -> None:
     say(console, "\nsettings" if kind.settings else "\nno settings", style="bold")
     for setting in kind.settings.values():
         say(console, f"  {setting.name} = {setting.default!r}   {setting.described}")
-    say(console, f"\npatchlight data {kind.name} --root FOLDER --check", style="dim")
+    say(console, f"\npatchlight data {kind.name}{'' if kind.made else ' --root FOLDER'} --check", style="dim")
 
 
 def seen(found: DataSet) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,12 +172,19 @@ def tell_file(file: Path, what: str) -> None:
 def tell_next(model: str) -> None:
     console = out()
     say(console, "\nTry next", style="bold")
+    activate = Path(sys.prefix, "bin", "activate")
+    if shutil.which("patchlight") is None and activate.is_file():
+        say(console, f"  {f'. {activate}':72} so that this shell finds patchlight")
     other = "pets-swin" if model == "pets-vit" else "pets-vit"
     for text, what in (
-        ("patchlight explain YOUR_PHOTO.jpg --method transformer_mm,vtranm", "your own photo: an overlay and the scores"),
+        (
+            "patchlight explain YOUR_PHOTO.jpg --method transformer_mm,vtranm --html",
+            "your own photo: overlays, scores and a page",
+        ),
         ("patchlight compare YOUR_FOLDER --methods fast --out sheet.png", "a sheet of your own"),
         (f"patchlight demo --model {other}", "the same photos through a network of another kind"),
         ("patchlight doctor timm:deit_tiny_patch16_224", "what can explain your model"),
+        ("patchlight serve", "drop a photo, click its patches and classes (pip install '.[web]')"),
         ("patchlight methods transformer_mm", "what a method does, and its settings"),
     ):
-        say(console, f"  {text:68} {what}")
+        say(console, f"  {text:72} {what}")

@@ -85,6 +85,8 @@ def run(work: Work, folder: Path, *, npz: bool, html: bool, quiet: bool) -> list
                 records.append(record)
                 if not quiet:
                     tell(record)
+            for file in () if quiet else page:
+                say(out(), f"{batch.item(index).file}: {file}")
     return records
 
 
@@ -112,6 +114,16 @@ def save_page(found: dict[str, Explanation], item: Item, folder: Path) -> str:
 
 def save_picture(picture: Image.Image, path: Path) -> None:
     """A picture in the format that its ending names (PNG where it has none), written aside and renamed: whole or not at all."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        picture.save(aside, format=picture_format(path))
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def picture_format(path: Path) -> str:
+    """What the ending of a file names; PNG where it has none."""
     from PIL import Image
 
     from patchlight.core.errors import SettingError
@@ -119,12 +131,7 @@ def save_picture(picture: Image.Image, path: Path) -> None:
     known = Image.registered_extensions()
     if path.suffix and path.suffix.lower() not in known:
         raise SettingError(f"--out {path}: no picture format has the ending {path.suffix!r}. Use .png.")
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        picture.save(aside, format=known.get(path.suffix.lower(), "PNG"))
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    return known.get(path.suffix.lower(), "PNG")
 
 
 def tell(record: dict[str, Any]) -> None:

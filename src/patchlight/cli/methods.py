@@ -106,4 +106,5 @@ def show(method: Method) -> None:
 def example(method: Method) -> str:
     """A setting as it is written on the command line."""
     setting = next(iter(method.settings.values()))
-    return f"{setting.name}={setting.choices[-1] if setting.choices else setting.default}"
+    shown = setting.choices[-1] if setting.choices else setting.default
+    return f"{setting.name}={'VALUE' if shown is None else shown}"

@@ -35,7 +35,7 @@ SHOWN = (
     "transformer_attribution",
     "vit_cx",
 )
-MOST = 600  # passes a picture, above which a method takes fewer samples
+MOST = 800  # passes a picture, above which a method takes fewer samples; shapley wants four for each of 196 patches
 NOISE = ("samples", "steps")  # settings that trade time for noise
 
 

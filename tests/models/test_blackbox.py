@@ -163,6 +163,13 @@ def test_a_method_that_needs_more_than_scores_says_so(method):
         pl.explain(held, pictures().float(), method)
 
 
+@pytest.mark.parametrize("method", ["saliency", "lrp"])
+def test_a_function_in_numpy_has_no_way_back(method):
+    held = pl.load(lambda images: torch.tensor(images.numpy().mean((2, 3))), preprocess=SMALL)
+    with pytest.raises(pl.PatchlightError, match="differentiable steps"):
+        pl.explain(held, pictures().float(), method)
+
+
 def test_scores_of_masked_pictures_that_are_not_finite_are_an_error():
     def cracks(images: torch.Tensor) -> torch.Tensor:
         return torch.where((images == 0).all(1).any((1, 2))[:, None], torch.nan, scores(images.float()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,6 +11,8 @@ from torch import Tensor, nn
 
 import patchlight as pl
 import tiny
+from patchlight.core.grid import to_pixels
+from patchlight.methods.masking import _channels
 from tiny import close, pictures, subject
 
 
@@ -86,3 +90,20 @@ def test_a_model_without_maps_is_an_error():
 def test_no_channels_are_an_error():
     with pytest.raises(pl.PatchlightError, match="score_cam: top takes 1 or more, or None for all, but 0 came"):
         tiny.explain("vit", "score_cam", top=0)
+
+
+def test_enlarged_maps_are_not_held_together(monkeypatch):
+    """Their extremes are found chunk by chunk: the channels of a batch at full size would fill gigabytes."""
+    enlarged, alive = [], []
+
+    def watched(*args, **kwargs):
+        alive.append(sum(held() is not None for held in enlarged))
+        found = to_pixels(*args, **kwargs).numpy().copy()
+        enlarged.append(weakref.ref(found))  # lives as long as the memory of the tensor made of it
+        return torch.from_numpy(found)
+
+    monkeypatch.setattr(_channels, "to_pixels", watched)
+    made = _channels.bank(torch.rand(5 * _channels.CHUNK, 3, 3), (6, 6))
+    assert len(enlarged) == 5
+    assert max(alive) <= 1
+    assert made.low.shape == made.scale.shape == (5 * _channels.CHUNK, 1, 1)

@@ -111,7 +111,7 @@ class Blind(nn.Module):
         return self.head(images.detach().flatten(1))
 
 
-@pytest.mark.parametrize("method", ["saliency", "input_x_gradient", "integrated_gradients", "smooth_grad"])
+@pytest.mark.parametrize("method", ["saliency", "input_x_gradient", "integrated_gradients", "smooth_grad", "lrp", "attn_lrp"])
 def test_an_output_without_a_gradient_is_an_error(method):
     with pytest.raises(pl.PatchlightError, match="the output does not depend on the pictures through differentiable steps"):
         pl.explain(Blind(), pictures(), method, **tiny.quick(method))

@@ -44,3 +44,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"{hint} Known: {', '.join(known) or 'none'}."
+
+
+def without_gradient() -> ModelError:
+    """For what only scores, such as a function in numpy, when a method asks for the way back."""
+    return ModelError("the output does not depend on the pictures through differentiable steps. Use a masking method.")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from patchlight.core.errors import ModelError
+from patchlight.core.errors import ModelError, without_gradient
 from patchlight.core.preprocess import Preprocess, column, from_timm
 
 Inputs = Literal["tensor", "array", "pictures"]
@@ -28,7 +28,13 @@ class BlackBox(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Scores (b, k) as logits: of probabilities p the logarithm, as softmax(log p) = p."""
-        scores = as_scores(self.function(self.given(images)), len(images), images.device)
+        try:
+            found = self.function(self.given(images))
+        except RuntimeError as error:
+            if "numpy() on Tensor that requires grad" in str(error):
+                raise without_gradient() from error
+            raise
+        scores = as_scores(found, len(images), images.device)
         if self.outputs == "logits":
             return scores
         if not torch.allclose(scores.sum(-1), torch.ones(()).to(scores), atol=SLACK) or bool((scores < 0).any()):

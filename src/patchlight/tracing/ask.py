@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from patchlight.core.errors import ModelError
+from patchlight.core.errors import without_gradient
 from patchlight.core.interrupt import Stop
 from patchlight.core.layout import Layout
 from patchlight.core.preprocess import Preprocess
@@ -86,7 +86,7 @@ class Ask:
             scale = HALF_SCALE if leaf.dtype == torch.float16 else 1.0
             found = torch.autograd.grad(scalar * scale, [leaf], allow_unused=True)[0] if scalar.requires_grad else None
         if found is None:
-            raise ModelError("the output does not depend on the pictures through differentiable steps. Use a masking method.")
+            raise without_gradient()
         return at_least_float(found) / scale
 
     def gradients(self, variant: Callable[[int], Tensor], count: int) -> Iterator[Tensor]:

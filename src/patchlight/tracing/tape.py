@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from patchlight.core.errors import TraceError
+from patchlight.core.errors import TraceError, without_gradient
 from patchlight.core.layout import Layout
 from patchlight.tracing.as_found import as_found, in_precision, no_autocast
 from patchlight.tracing.attention import fused, multi_head
@@ -23,7 +23,7 @@ from patchlight.tracing.probe import all_hooks
 from patchlight.tracing.trace import first_tensor
 
 STAYS_A_MAP = ("scale", "masking", "linear")  # talking heads mix maps through a linear layer
-NARROWING = {Tensor.float: torch.float32, Tensor.half: torch.float16, Tensor.bfloat16: torch.bfloat16}
+NARROWING: dict[Any, torch.dtype] = {Tensor.float: torch.float32, Tensor.half: torch.float16, Tensor.bfloat16: torch.bfloat16}
 Messages = tuple[Tensor | None, ...]
 # the nodes that the functions of STRUCTURAL leave in a graph of autograd
 MOVING = re.compile(
@@ -347,6 +347,8 @@ def parameter_names(model: nn.Module) -> dict[int, str]:
 
 def check_seen(logits: Tensor) -> None:
     """Everything between picture and logits has passed the tape: else autograd would answer where a rule should."""
+    if logits.grad_fn is None:
+        raise without_gradient()
     waiting: list[tuple[Any, str]] = [(logits.grad_fn, "the output")]
     met = set()
     while waiting:

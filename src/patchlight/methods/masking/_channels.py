@@ -40,8 +40,8 @@ class Bank:
 
 def bank(maps: Tensor, size: tuple[int, int], *, corners: bool = False) -> Bank:
     """Each map to be scaled to 0 ... 1 over the pixels."""
-    parts = [to_pixels(some, size, corners=corners).flatten(1) for some in maps.split(CHUNK)]
-    low, high = (torch.cat([f(p, 1) for p in parts])[:, None, None] for f in (torch.amin, torch.amax))
+    ends = [to_pixels(some, size, corners=corners).flatten(1).aminmax(dim=1) for some in maps.split(CHUNK)]
+    low, high = (torch.cat(values)[:, None, None] for values in zip(*ends, strict=True))
     grid = maps.flatten(1)
     varies = (grid.amax(1) > grid.amin(1))[:, None, None]  # told on the grid: enlarging rounds, on some devices unevenly
     scale = torch.where(varies & (high > low), 1 / (high - low), 0.0)

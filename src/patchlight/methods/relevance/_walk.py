@@ -106,7 +106,8 @@ class Walk:
             return self.pass_back(wanted, self.start)
         # a rule that keeps Σ R has nothing to keep where a contrast sums to 0: what speaks for it and against it go apart
         speaking = [part for part in (self.start.clamp_min(0), self.start.clamp_max(0)) if part.any()]
-        return tuple(map(sum, zip(*(self.pass_back(wanted, part) for part in speaking), strict=True)))
+        passes = zip(*(self.pass_back(wanted, part) for part in speaking), strict=True)
+        return tuple(torch.stack(messages).sum(0) for messages in passes)
 
     def slopes(self, wanted: list[Tensor]) -> tuple[Tensor, ...]:
         """The plain gradients of the explained score at these tensors."""

@@ -45,6 +45,13 @@ def test_compare_draws_one_sheet(run, photo, tmp_path):
         assert image.width > image.height
 
 
+def test_a_word_leaves_no_empty_column(run, photo, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchlight.cli._settings.chosen", lambda _: ["rollout", "cam"])
+    found = json.loads(run("compare", photo("a.png"), "--methods", "fast", "--out", tmp_path / "s.png", "--json").stdout)
+    assert found["methods"] == ["rollout"]
+    assert list(found["left_out"]) == ["cam"]
+
+
 def test_compare_in_json_with_a_picture_that_cannot_be_read(run, photo, tmp_path):
     photo("a.png")
     (tmp_path / "b.png").write_bytes(b"x")

@@ -60,6 +60,8 @@ def command(
     names = _settings.chosen(methods) if methods else selection(subject.layout())
     given = _settings.settings_for(names, [*(settings or []), *_settings.ending(until)])
     reasons = why_not(names, subject.layout(), subject.name)
+    typed = {n.strip() for part in methods or [] for n in part.split(",")}
+    names = [n for n in names if n not in reasons or n in typed]  # what a word chose and cannot serve needs no empty column
     job = _run.Job(subject, {n: given[n] for n in names if n not in reasons}, wanted, batch_size, seed, precision=precision)
     work = _run.Work(job, items, quiet=as_json)
     _, pictures, files = gathered(work, names, reasons, file, dark=dark, html=html)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,8 @@ from patchlight.core.errors import SettingError, nearest
 from patchlight.core.metric import get_metric
 from patchlight.core.registry import get
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+# in the standard library from Python 3.11 on
+tomllib: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 Precision = Literal["float32", "float64", "bf16", "fp16"]
 Target = Literal["predicted", "label"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,11 @@ import pytest
 HERE = Path(__file__).parent
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small networks, and one process for each core: more threads only wait
 sys.path.insert(0, str(HERE))  # so that tests can import tiny and open_vit in pytest's importlib mode
+
+
+def pytest_configure() -> None:
+    """A shell that starts a job in the background has it ignore Ctrl-C, and what it starts inherits that; tests send it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

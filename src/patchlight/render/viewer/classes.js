@@ -81,6 +81,7 @@ function anyClass(p, now) {
     const at = labels.indexOf(text);
     const index = at >= 0 ? at : /^\d+$/.test(text) ? Number(text) : -1;
     if (index < 0) return alertUser(`There is no class ${text}. Choose one of the list, or give its number.`);
+    event.target.reset();
     p.labels[index] = labels[index] ?? `class ${index}`;
     choose(p, now, index);
   };

@@ -20,10 +20,13 @@ export const $ = (id) => document.getElementById(id);
 
 export function fill(id, ...children) {
   const el = typeof id === "string" ? $(id) : id;
-  // what had the focus keeps it over a redraw
-  const held = el.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  // what had the focus keeps it over a redraw, with what was typed so far
+  const active = el.contains(document.activeElement) ? document.activeElement : null;
+  const held = active?.dataset.key;
   el.replaceChildren(...children.flat(Infinity).filter((c) => c !== null && c !== undefined && c !== false));
-  if (held) el.querySelector(`[data-key="${CSS.escape(held)}"]`)?.focus({ preventScroll: true });
+  const again = held ? el.querySelector(`[data-key="${CSS.escape(held)}"]`) : null;
+  again?.focus({ preventScroll: true });
+  if (again && active.type === "text") again.value = active.value;
   return el;
 }
 

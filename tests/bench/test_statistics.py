@@ -16,14 +16,6 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     assert 0.90 < share < 0.98
 
 
-def test_counts_are_combined_after_they_are_summed():
-    counts = np.array([[1.0, 4.0], [3.0, 4.0]])
-    found = estimate(counts, lambda total: total[0] / total[1])
-    assert found.mean == pytest.approx(0.5)
-    assert found.low >= 0.25
-    assert found.high <= 0.75
-
-
 def test_one_picture_has_no_interval():
     found = estimate(np.array([0.5]))
     assert found.mean == 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +10,6 @@ import numpy as np
 from scipy import stats
 
 DRAWS = 2000
-Combine = Callable[[np.ndarray], float]
-Values = np.ndarray  # (pictures,) or (pictures, counts)
 
 
 @dataclass(frozen=True)
@@ -45,27 +43,19 @@ class Comparison:
         return self.adjusted < 0.05
 
 
-def estimate(values: Values, combine: Combine | None = None, *, seed: int = 0) -> Estimate:
-    """The percentile bootstrap over pictures; `combine` makes one number of the counts of many pictures (data-set IoU)."""
+def estimate(values: np.ndarray, *, seed: int = 0) -> Estimate:
+    """The percentile bootstrap over pictures."""
     if not len(values):
         return Estimate(0, float("nan"), float("nan"), float("nan"))
-    middle = summed(values, combine)
-    low, high = np.percentile(resampled(values, combine, seed), [2.5, 97.5]) if len(values) > 1 else (float("nan"),) * 2
-    return Estimate(len(values), middle, float(low), float(high))
+    low, high = np.percentile(resampled(values, seed), [2.5, 97.5]) if len(values) > 1 else (float("nan"),) * 2
+    return Estimate(len(values), float(values.mean()), float(low), float(high))
 
 
-def summed(values: Values, combine: Combine | None) -> float:
-    return float(values.mean()) if combine is None else float(combine(values.sum(0)))
-
-
-def resampled(values: Values, combine: Combine | None, seed: int) -> np.ndarray:
-    """(DRAWS,) the number again for pictures drawn with replacement; the same draws for every method of a table."""
-    rng = np.random.default_rng(seed)
+def resampled(values: np.ndarray, seed: int) -> np.ndarray:
+    """(DRAWS,) the mean of pictures drawn with replacement; the same draws for every method of a table."""
     n = len(values)
-    times = rng.multinomial(n, np.full(n, 1 / n), size=DRAWS)  # (draws, n) how often each picture is drawn
-    if combine is None:
-        return times @ values / n
-    return np.array([combine(total) for total in times @ values])
+    times = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=DRAWS)  # (draws, n) how often each is drawn
+    return times @ values / n
 
 
 def paired(first: str, second: str, a: Mapping[str, float], b: Mapping[str, float], *, seed: int = 0) -> Comparison:
